@@ -1,0 +1,105 @@
+"""One rollout loop for the simulator, the robot and the world model.
+
+Per-episode randomness: episode with start seed s and noise salt q draws from ``default_rng([q, s])``, so neither the batch it runs in nor
+its place in that batch changes its outcome (given a policy that infers at a fixed, padded width, see policy/lerobot.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from robowm.protocols import Env, Policy
+from robowm.types import Controller, Episode, Obs, Source, SourceKind, Steps
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One finished episode with what only the environment knows about it."""
+
+    episode: Episode
+    success_steps: np.ndarray  # bool [T+1], the goal holds at observation row t; row 0 is the reset state
+
+
+def run_episodes(
+    env: Env,
+    policy: Policy,
+    seeds: Sequence[int],
+    *,
+    max_steps: int,
+    kind: SourceKind,
+    controller: Controller = Controller.POLICY,
+    stop_after_success: int | None = None,
+    noise_salt: int = 0,
+    round: int = 0,
+    world_model: str | None = None,
+) -> Iterator[Rollout]:
+    """Run each seed once, ``env.n`` side by side, and yield the finished episodes in the order of ``seeds``.
+
+    ``stop_after_success`` ends an episode that many steps after its first success (None: at ``max_steps``). A policy's chunk is cut at
+    ``max_steps``. Success is ``nan`` (not judged) for imagined episodes, whose environment cannot know.
+    """
+    for first in range(0, len(seeds), env.n):
+        batch = list(seeds[first : first + env.n])
+        obs, at_reset, chunks, lengths, terminated = _run_batch(env, policy, batch, max_steps, stop_after_success, noise_salt)
+        for i, seed in enumerate(batch):
+            source = Source(kind=kind, seed=int(seed), policy=policy.name, world_model=world_model, round=round)
+            yield _cut(obs, bool(at_reset[i]), chunks, i, int(lengths[i]), bool(terminated[i]), source, controller, env.fps)
+
+
+def _run_batch(env, policy, seeds, max_steps, stop_after_success, noise_salt):
+    n = len(seeds)
+    rngs = [np.random.default_rng([noise_salt, int(seed)]) for seed in seeds]
+    first = recent = env.reset(seeds)
+    at_reset = env.goal_holds()
+    memory = policy.start(n)
+    lengths = np.zeros(n, int)  # [N] steps kept
+    terminated = np.zeros(n, bool)
+    limit = np.full(n, max_steps)  # [N] step at which the episode ends
+    chunks: list[tuple[np.ndarray, Steps]] = []
+    while (active := (lengths < limit) & ~terminated).any():
+        actions, memory = policy.act(recent, memory, rngs)
+        actions = np.asarray(actions, np.float32)[:, : max_steps - int(lengths[active].min())]
+        steps = env.step(actions, active)
+        chunks.append((actions, steps))
+        recent = steps.obs
+        if stop_after_success is not None:
+            hit = steps.success & steps.valid
+            at = lengths + hit.argmax(1) + 1 + stop_after_success
+            limit = np.where(hit.any(1) & active, np.minimum(limit, at), limit)
+        lengths = lengths + np.where(active, steps.valid.sum(1), 0)
+        terminated |= active & (steps.terminated & steps.valid).any(1)
+    return first, at_reset, chunks, np.minimum(lengths, limit), terminated & (lengths <= limit)
+
+
+def _cut(
+    first: Obs, at_reset: bool, chunks, i: int, length: int, terminated: bool, source: Source, controller: Controller, fps: float
+) -> Rollout:
+    """Join environment i's rows of all chunks and keep its first ``length`` steps."""
+
+    def observed(pick):
+        return np.concatenate([pick(first)[i], *(pick(steps.obs)[i] for _, steps in chunks)])[: length + 1]
+
+    def per_step(pick):
+        return np.concatenate([pick(actions, steps)[i] for actions, steps in chunks])[:length]
+
+    success = np.concatenate([[at_reset], per_step(lambda _, steps: steps.success)])
+    judged = source.kind != "imagined"
+    episode = Episode(
+        frames={camera: observed(lambda o, c=camera: o.frames[c]) for camera in first.frames},
+        state=observed(lambda o: o.state),
+        environment_state=None if first.environment_state is None else observed(lambda o: o.environment_state),
+        action=per_step(lambda actions, _: actions),
+        reward=per_step(lambda _, steps: steps.reward),
+        controller=np.full(length, controller, np.int8),
+        segment=np.zeros(length, np.int32),
+        task=first.task[i],
+        fps=fps,
+        source=source,
+        success=float(success.any()) if judged else float("nan"),
+        judged_by="simulator" if judged else "",
+        terminated=terminated,
+    )
+    return Rollout(episode, success)
