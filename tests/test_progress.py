@@ -1,0 +1,45 @@
+import json
+import time
+
+from robowm.progress import PROGRESS, WRITE_EVERY, Progress, read_progress
+
+
+def test_the_file_ends_at_the_last_count(tmp_path):
+    with Progress(tmp_path, 5, "stepping") as progress:
+        for _ in range(5):
+            progress.advance(loss=0.5)
+    assert json.loads((tmp_path / PROGRESS).read_text()) == {"done": 5, "total": 5, "label": "stepping", "eta_s": 0.0}
+
+
+def test_the_file_is_written_at_most_once_a_second(tmp_path):
+    progress = Progress(tmp_path, 10, "x")
+    progress.advance(3)
+    assert read_progress(tmp_path)["done"] == 0
+    progress._written -= WRITE_EVERY
+    progress.advance(3)
+    assert read_progress(tmp_path)["done"] == 6
+
+
+def test_time_left_counts_this_process_alone(tmp_path):
+    progress = Progress(tmp_path, 100, "x", done=90)
+    assert progress.eta_s is None
+    progress._began = time.monotonic() - 5.0
+    progress.advance(5)
+    assert 4.9 < progress.eta_s < 5.5
+
+
+def test_a_file_that_cannot_be_written_does_not_stop_the_loop(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with Progress(blocked / "below", 2, "x") as progress:
+        progress.advance(2)
+    assert read_progress(blocked / "below") is None
+
+
+def test_the_newest_file_below_a_folder_is_read(tmp_path):
+    with Progress(tmp_path / "a", 3, "old") as progress:
+        progress.advance(3)
+    time.sleep(0.02)
+    with Progress(tmp_path / "b", 2, "new") as progress:
+        progress.advance()
+    assert read_progress(tmp_path)["label"] == "new"
