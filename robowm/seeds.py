@@ -10,7 +10,7 @@ from robowm.errors import UserError, nearest
 Purpose = Literal["demonstrations", "rollouts", "tuning", "validation", "evaluation"]
 
 SEED_RANGES: dict[str, range] = {
-    "demonstrations": range(0, 10_000),
+    "demonstrations": range(10_000),
     "rollouts": range(10_000, 50_000),  # rollouts, interventions and the start states of imagined episodes
     "tuning": range(50_000, 60_000),
     "validation": range(60_000, 70_000),  # thresholds, early stops
