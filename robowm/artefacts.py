@@ -19,6 +19,7 @@ from typing import Any
 from robowm.errors import UserError
 
 ARTEFACT = "artefact.json"
+REQUEST = "request.json"
 PACKAGES = ("robowm", "torch", "lerobot", "diffusers", "mujoco", "numpy", "zarr", "hydra-core")
 
 
@@ -60,6 +61,33 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON, atomically."""
     write_text(path, json.dumps(value, indent=2, default=str) + "\n")
+
+
+def claim(folder: Path, *, kind: str, inputs: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Begin or resume work in ``folder``: return the record if this very request is finished, else None (go on with what is there).
+
+    The request is remembered in ``request.json``; a folder begun for another one is refused, naming the first difference.
+    """
+    request = json.loads(json.dumps({"kind": kind, "inputs": dict(inputs), "config": dict(config)}, default=str))
+    path = folder / REQUEST
+    if path.is_file():
+        earlier = json.loads(path.read_text())
+        if earlier != request:
+            name, old, new = _first_difference(earlier, request)
+            raise UserError(
+                f"{folder} was begun with {name} = {old!r}, now asked with {new!r}; choose another output_dir or delete the folder"
+            )
+    else:
+        write_json(path, request)
+    return read_artefact(folder, kind) if (folder / ARTEFACT).is_file() else None
+
+
+def _first_difference(earlier: Any, now: Any, name: str = "") -> tuple[str, Any, Any]:
+    if isinstance(earlier, dict) and isinstance(now, dict):
+        for key in sorted(earlier.keys() | now.keys()):
+            if earlier.get(key) != now.get(key):
+                return _first_difference(earlier.get(key), now.get(key), f"{name}.{key}" if name else key)
+    return name, earlier, now
 
 
 def write_artefact(
