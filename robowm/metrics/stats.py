@@ -86,7 +86,8 @@ def two_level_bootstrap(
     means = resampled[chosen, np.arange(draws)[:, None], np.arange(len(rows))].mean(1)  # [D]
     tail = (1 - confidence) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
-    return Interval(float(np.mean([row.mean() for row in rows])), float(low), float(high), sum(map(len, rows)))
+    value = float(np.mean([row.mean() for row in rows]))
+    return Interval(value, min(float(low), value), max(float(high), value), sum(map(len, rows)))
 
 
 def paired_difference(

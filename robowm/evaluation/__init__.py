@@ -1,0 +1,1 @@
+"""What happened: recorded episodes, success of policies, fidelity of world models, imagination against the simulator."""
