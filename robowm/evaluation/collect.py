@@ -1,0 +1,113 @@
+"""Recorded episodes: demonstrations of a scripted expert, rollouts of any policy. ``output_dir`` becomes an EpisodeStore.
+
+Episodes are stored in the order of their start seeds, so an interrupted collection goes on with the seed after the last stored one. A start
+that was tried and dropped at the very end is tried again; its outcome is the same, since it depends on seed and policy alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from robowm.artefacts import claim
+from robowm.data.store import EpisodeStore, StoreSpec
+from robowm.errors import UserError
+from robowm.progress import Progress
+from robowm.protocols import Env, Policy
+from robowm.rollout import run_episodes
+from robowm.seeds import SEED_RANGES, check_seeds
+from robowm.types import Controller
+
+
+def run(
+    *,
+    env: Env,
+    policy: Policy,
+    output_dir: Path | str,
+    purpose: str,
+    max_steps: int,
+    episodes: int | None = None,
+    until_successes: int | None = None,
+    keep_failures: bool = True,
+    first_seed: int | None = None,
+    max_tries: int | None = None,
+    stop_after_success: int | None = 10,
+    noise_salt: int = 0,
+    round: int = 0,
+) -> dict[str, Any]:
+    """Run ``policy`` from seeds ``first_seed, first_seed + 1, ...`` (default: the first of ``purpose``) and store what happened.
+
+    Exactly one of ``episodes`` (starts tried) and ``until_successes`` (successes stored) says when to stop; ``max_tries`` starts at most
+    (default: all seeds of the purpose), then an error if successes are still missing. ``keep_failures=False`` stores successes alone.
+    ``env`` needs ``spec() -> dict`` with the fields of StoreSpec. Purpose ``demonstrations`` is stored as kind demo, anything else as
+    rollout. Returns the counts {tried, stored, successes, dropped}.
+    """
+    output_dir = Path(output_dir)
+    if (episodes is None) == (until_successes is None) or (episodes or until_successes or 0) < 1:
+        raise UserError(f"give exactly one of episodes and until_successes, at least 1; found {episodes} and {until_successes}")
+    check_seeds(purpose, [])
+    first_seed = SEED_RANGES[purpose].start if first_seed is None else first_seed
+    check_seeds(purpose, [first_seed] if episodes is None else range(first_seed, first_seed + episodes))
+    stop = min(first_seed + (episodes or max_tries or len(SEED_RANGES[purpose])), SEED_RANGES[purpose].stop)
+    spec = StoreSpec(**env.spec())
+    config = {
+        "task": env.task_name,
+        "spec": spec.to_json(),
+        "purpose": purpose,
+        "first_seed": first_seed,
+        "stop": stop,
+        "until_successes": until_successes,
+        "keep_failures": keep_failures,
+        "max_steps": max_steps,
+        "stop_after_success": stop_after_success,
+        "noise_salt": noise_salt,
+        "round": round,
+    }
+    inputs = {"policy": policy.name}
+    if (finished := claim(output_dir, kind="store", inputs=inputs, config=config)) is not None:
+        return finished["counts"]
+    store = EpisodeStore.open_or_create(output_dir, spec)
+    counts = _count(store, first_seed)
+    demo = purpose == "demonstrations"
+    target, unit = (episodes, "tried") if until_successes is None else (until_successes, "successes")
+    with Progress(output_dir, target, f"collect {purpose}", done=counts[unit]) as progress:
+        while counts[unit] < target and (seed := first_seed + counts["tried"]) < stop:
+            rollouts = run_episodes(
+                env,
+                policy,
+                range(seed, min(seed + env.n, stop)),
+                max_steps=max_steps,
+                kind="demo" if demo else "rollout",
+                controller=Controller.DEMO if demo else Controller.POLICY,
+                stop_after_success=stop_after_success,
+                noise_salt=noise_salt,
+                round=round,
+            )
+            before = counts[unit]
+            for rollout in rollouts:
+                success = rollout.episode.success == 1.0 and not rollout.success_steps[0]
+                if keep_failures or success:
+                    store.append(rollout.episode)
+                counts = _added(counts, stored=keep_failures or success, success=success)
+                if counts[unit] == target:
+                    break
+            progress.advance(counts[unit] - before, success=counts["successes"] / counts["tried"])
+    if counts[unit] < target:
+        raise UserError(
+            f"{policy.name} reached {counts['successes']} of {target} successes in {counts['tried']} tries on {env.task_name}; "
+            f"raise max_tries, ask for fewer, or use a better policy"
+        )
+    store.seal(inputs=inputs, config=config, counts=counts, seeds=[first_seed, first_seed + counts["tried"] - 1])
+    return counts
+
+
+def _count(store: EpisodeStore, first_seed: int) -> dict[str, int]:
+    metas = store.metas
+    tried = metas[-1].source.seed + 1 - first_seed if metas else 0
+    successes = sum(meta.success == 1.0 for meta in metas)
+    return {"tried": tried, "stored": len(metas), "successes": successes, "dropped": tried - len(metas)}
+
+
+def _added(counts: dict[str, int], *, stored: bool, success: bool) -> dict[str, int]:
+    change = {"tried": 1, "stored": int(stored), "successes": int(success), "dropped": int(not stored)}
+    return {name: counts[name] + change[name] for name in counts}
