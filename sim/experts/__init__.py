@@ -1,0 +1,5 @@
+"""Scripted policies: one expert script per task file, and policies that serve as controls or as action sets."""
+
+from sim.experts.expert import ScriptedExpert
+
+__all__ = ["ScriptedExpert"]

@@ -1,0 +1,125 @@
+"""The one place that talks to OpenGL. Nothing here is loaded before the first picture is asked for.
+
+``mujoco.Renderer`` frees its GL context before the objects inside it and does not make its context current on close, which silently
+corrupts other live renderers; this wrapper makes its own context current before each use and frees in the right order.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import mujoco
+import numpy as np
+
+from robowm.errors import UserError
+
+BACKENDS = ("egl", "osmesa")
+INSTALL = "apt-get install -y --no-install-recommends libegl1 libosmesa6 libgl1"
+_chosen: list[str] = []  # the back-end that this process renders with, once known: GL libraries cannot be changed after loading
+
+
+def backend_name() -> str:
+    """Return the back-end this process renders with, or "none" when nothing has been rendered yet."""
+    return _chosen[0] if _chosen else "none"
+
+
+def _open_context(backend: str, width: int, height: int):
+    """Import one back-end and return a current GL context; on failure leave no trace of the import."""
+    asked = os.environ.get("PYOPENGL_PLATFORM")
+    os.environ.setdefault("LP_NUM_THREADS", "1")  # llvmpipe's threads cost more than they save on small pictures
+    try:
+        context = importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
+        context.make_current()
+        return context
+    except BaseException:
+        for name in [name for name in sys.modules if name.split(".")[0] == "OpenGL" or name.startswith(f"mujoco.{backend}")]:
+            del sys.modules[name]
+        if asked is None:
+            os.environ.pop("PYOPENGL_PLATFORM", None)
+        raise
+
+
+def _open_any_context(width: int, height: int):
+    """Try the back-ends in order (``MUJOCO_GL`` alone when it names one) and remember the first that works."""
+    named = os.environ.get("MUJOCO_GL", "").strip().lower()
+    tried = []
+    for backend in _chosen or ([named] if named in BACKENDS else BACKENDS):
+        try:
+            context = _open_context(backend, width, height)
+        except (ImportError, AttributeError, RuntimeError, OSError, TypeError) as error:
+            tried.append(f"{backend}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+        except Exception as error:  # noqa: BLE001  PyOpenGL's own errors have no common base that can be imported before it loads
+            tried.append(f"{backend}: {type(error).__name__}")
+        else:
+            _chosen[:] = [backend]
+            return context
+    raise UserError(f"no OpenGL back-end works here ({'; '.join(tried)}); install one: {INSTALL}, or run with cameras=[] (state only)")
+
+
+class Renderer:
+    """Draws one model's cameras, without shadows, reflections or antialiasing, several states in one read-back.
+
+    Args:
+        model: shared by all ``data`` passed to ``render``.
+        size: pictures are ``size`` x ``size`` pixels.
+        cameras: names of cameras in the model.
+        tiles: most pictures drawn before one read-back.
+
+    Raises:
+        UserError: no GL back-end works, or the model has no such camera.
+    """
+
+    def __init__(self, model: mujoco.MjModel, size: int, cameras: Sequence[str], tiles: int = 32):
+        self._context = self._gl = None
+        self._model, self._size, self._tiles = model, size, tiles
+        self._views = []
+        for name in cameras:
+            view = mujoco.MjvCamera()
+            view.type, view.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, model.camera(name).id
+            self._views.append(view)
+        model.vis.quality.shadowsize = 0
+        model.vis.quality.offsamples = 0
+        model.vis.global_.offwidth, model.vis.global_.offheight = size, size * tiles
+        self._gl = _open_any_context(size, size * tiles)
+        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50.value)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
+        self._scene = mujoco.MjvScene(model, maxgeom=100)
+        self._option = mujoco.MjvOption()
+        self._option.geomgroup[:] = [1, 1, 1, 0, 0, 0]
+
+    def render(self, datas: Sequence[mujoco.MjData]) -> np.ndarray:
+        """Return uint8 [len(datas), V, size, size, 3] RGB, row 0 at the top. The data's positions must be up to date."""
+        count, views, size = len(datas), len(self._views), self._size
+        out = np.empty((count * views, size, size, 3), np.uint8)
+        self._gl.make_current()
+        for first in range(0, count * views, self._tiles):
+            stop = min(first + self._tiles, count * views)
+            for index in range(first, stop):
+                self._draw(datas[index // views], self._views[index % views], index - first)
+            rect = mujoco.MjrRect(0, 0, size, size * (stop - first))
+            pixels = np.empty((stop - first, size, size, 3), np.uint8)
+            mujoco.mjr_readPixels(pixels.reshape(-1, size, 3), None, rect, self._context)
+            out[first:stop] = pixels[:, ::-1]
+        return out.reshape(count, views, size, size, 3)
+
+    def _draw(self, data, view, tile: int) -> None:
+        mujoco.mjv_updateScene(self._model, data, self._option, None, view, mujoco.mjtCatBit.mjCAT_ALL.value, self._scene)
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
+        mujoco.mjr_render(mujoco.MjrRect(0, tile * self._size, self._size, self._size), self._scene, self._context)
+
+    def close(self) -> None:
+        """Free GL objects, then the context they live in. Safe to call twice."""
+        if self._context is not None:
+            self._gl.make_current()
+            self._context.free()
+            self._context = None
+        if self._gl is not None:
+            self._gl.free()
+            self._gl = None
+
+    def __del__(self):
+        self.close()

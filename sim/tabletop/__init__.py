@@ -1,0 +1,5 @@
+"""Small MuJoCo tasks on a table."""
+
+from sim.tabletop.env import TabletopEnv
+
+__all__ = ["TabletopEnv"]

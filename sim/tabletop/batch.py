@@ -1,0 +1,175 @@
+"""N copies of one tabletop scene in this process: physics, observations, pictures and exact rewinding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import mujoco
+import numpy as np
+
+from robowm.errors import UserError
+from robowm.types import Obs, Steps
+from sim.tabletop.scene import FINGER_JOINTS, FINGER_SQUEEZE, FINGER_TRAVEL, HAND_JOINTS, TIMESTEP, WORKSPACE, build_model
+from sim.tabletop.task import ACTION_NAMES, ENVIRONMENT_STATE_NAMES, STATE_NAMES, Start, Task
+
+if TYPE_CHECKING:
+    from sim.render import Renderer
+
+FPS = 10.0
+SUBSTEPS = round(1 / FPS / TIMESTEP)
+MAX_MOVE = np.array([0.05, 0.05, 0.05, 0.5, 1.0])  # [A] the set-point moves at most this far in one control step
+FULL_STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # positions, velocities, set-points, mocap, warm start: all that a step depends on
+
+
+class Batch:
+    """At most ``n`` episodes side by side over one model. All arrays it returns have len(seeds) rows."""
+
+    def __init__(self, task: Task, n: int, image_size: int, cameras: Sequence[str], delta: bool, start_range: float):
+        self._task, self._size, self._cameras, self._delta, self._range = task, image_size, tuple(cameras), delta, start_range
+        self._model = build_model(task.bodies)
+        self._datas = [mujoco.MjData(self._model) for _ in range(n)]
+        self._seeds = np.zeros(0, int)
+        self._renderer: Renderer | None = None
+        self._last: np.ndarray | None = None  # uint8 [N, V, h, w, 3], what each environment showed last
+        model = self._model
+        self._hand = np.array([model.joint(name).qposadr[0] for name in HAND_JOINTS])
+        self._fingers = np.array([model.joint(name).qposadr[0] for name in FINGER_JOINTS])
+        self._object = int(model.joint("object").qposadr[0])
+
+    def reset(self, seeds: Sequence[int]) -> Obs:
+        """Start one episode per seed."""
+        self._seeds = np.array(seeds, int)
+        for data, seed in zip(self._datas, seeds, strict=False):
+            self._place(data, self._task.sample(np.random.default_rng([2, int(seed)]), self._range))
+        return self._observe_now()
+
+    def step(self, actions: np.ndarray, active: np.ndarray, render_rows: int | None) -> Steps:
+        """Apply actions [N, H, A] where ``active``; frames hold the last ``render_rows`` rows (None: all)."""
+        n, horizon = actions.shape[:2]
+        rows = horizon if render_rows is None else min(render_rows, horizon)
+        state = np.empty((n, horizon, len(STATE_NAMES)), np.float32)
+        truth = np.empty((n, horizon, len(ENVIRONMENT_STATE_NAMES)), np.float32)
+        pictures = [] if self._cameras else None
+        for k in range(horizon):
+            for i in np.flatnonzero(active):
+                self._advance(i, actions[i, k])
+            if k == 0 or active.any():
+                state[:, k], truth[:, k] = self._measure()
+            else:
+                state[:, k], truth[:, k] = state[:, k - 1], truth[:, k - 1]
+            if pictures is not None and k >= horizon - rows:
+                pictures.append(self._look(active))
+        success = self._task.holds(state, truth)
+        valid = np.broadcast_to(active[:, None], success.shape).copy()
+        obs = self._obs(None if pictures is None else np.stack(pictures, 1), state, truth)
+        return Steps(obs, success.astype(np.float32), success, np.zeros_like(success), valid)
+
+    def goal_holds(self) -> np.ndarray:
+        """Return bool [N]."""
+        return self._task.holds(*self._measure())
+
+    def get_state(self) -> np.ndarray:
+        """Return f64 [N, D], all that the future depends on."""
+        out = np.empty((len(self._seeds), mujoco.mj_stateSize(self._model, FULL_STATE)))
+        for row, data in zip(out, self._datas, strict=False):
+            mujoco.mj_getState(self._model, data, row, FULL_STATE)
+        return out
+
+    def set_state(self, states: np.ndarray) -> Obs:
+        """Restore f64 [N, D] and return the observation there."""
+        self._seeds = np.full(len(states), -1)
+        for state, data in zip(states, self._datas, strict=False):
+            mujoco.mj_resetData(self._model, data)
+            mujoco.mj_setState(self._model, data, state, FULL_STATE)
+            self._refresh(data)
+        return self._observe_now()
+
+    def state_size(self) -> int:
+        """Return D."""
+        return mujoco.mj_stateSize(self._model, FULL_STATE)
+
+    def close(self) -> None:
+        """Free the renderer."""
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
+
+    def _place(self, data: mujoco.MjData, start: Start) -> None:
+        mujoco.mj_resetData(self._model, data)
+        data.qpos[self._hand] = start.hand[:4]
+        data.qpos[self._fingers] = start.hand[4] * FINGER_TRAVEL
+        x, y, z, yaw = start.object
+        data.qpos[self._object : self._object + 7] = [x, y, z, np.cos(yaw / 2), 0, 0, np.sin(yaw / 2)]
+        x, y, yaw = start.target
+        data.mocap_pos[0], data.mocap_quat[0] = [x, y, 0], [np.cos(yaw / 2), 0, 0, np.sin(yaw / 2)]
+        data.ctrl[:] = [*start.hand[:4], *[start.hand[4] * FINGER_SQUEEZE] * 2]
+        self._refresh(data)
+
+    def _advance(self, i: int, action: np.ndarray) -> None:
+        """One control step: move the set-point towards the (absolute or relative) target, within speed and workspace."""
+        data = self._datas[i]
+        before = np.append(data.ctrl[:4], data.ctrl[4] / FINGER_SQUEEZE)
+        target = np.asarray(action, float)
+        if self._delta:
+            target = np.append(before[:4] + target[:4], target[4])
+        target = np.clip(target, WORKSPACE[:, 0], WORKSPACE[:, 1])
+        target = before + np.clip(target - before, -MAX_MOVE, MAX_MOVE)
+        data.ctrl[:4], data.ctrl[4:] = target[:4], target[4] * FINGER_SQUEEZE
+        mujoco.mj_step(self._model, data, SUBSTEPS)
+        if data.warning[mujoco.mjtWarning.mjWARN_BADQACC].number:
+            raise UserError(f"{self._task.name}: the physics of seed {self._seeds[i]} became unstable under action {action.tolist()}")
+        self._refresh(data)
+
+    def _refresh(self, data: mujoco.MjData) -> None:
+        """Bring poses and cameras up to the positions without touching anything that the next step depends on."""
+        mujoco.mj_kinematics(self._model, data)
+        mujoco.mj_camlight(self._model, data)
+
+    def _measure(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return state f32 [N, 5] and environment state f32 [N, 10]."""
+        used = self._datas[: len(self._seeds)]
+        qpos = np.array([data.qpos for data in used])
+        gripper = qpos[:, self._fingers].mean(1, keepdims=True) / FINGER_TRAVEL
+        state = np.concatenate([qpos[:, self._hand], gripper], 1)
+        quat = np.array([data.mocap_quat[0] for data in used])
+        yaw = 2 * np.arctan2(quat[:, 3:], quat[:, :1])
+        target = np.concatenate([np.array([data.mocap_pos[0, :2] for data in used]), yaw], 1)
+        truth = np.concatenate([qpos[:, self._object : self._object + 7], target], 1)
+        return state.astype(np.float32), truth.astype(np.float32)
+
+    def _look(self, active: np.ndarray) -> np.ndarray:
+        """Return uint8 [N, V, h, w, 3]; only active environments are drawn, the others show what they showed last."""
+        if self._renderer is None:
+            from sim.render import Renderer
+
+            self._renderer = Renderer(self._model, self._size, self._cameras)
+        drawn = np.flatnonzero(active)
+        self._last = self._last.copy()
+        self._last[drawn] = self._renderer.render([self._datas[i] for i in drawn])
+        return self._last
+
+    def _observe_now(self) -> Obs:
+        state, truth = self._measure()
+        pictures = None
+        if self._cameras:
+            shape = (len(self._seeds), len(self._cameras), self._size, self._size, 3)
+            self._last = np.empty(shape, np.uint8)
+            pictures = self._look(np.ones(len(self._seeds), bool))[:, None]
+        return self._obs(pictures, state[:, None], truth[:, None])
+
+    def _obs(self, pictures: np.ndarray | None, state: np.ndarray, truth: np.ndarray) -> Obs:
+        frames = {} if pictures is None else {name: pictures[:, :, v] for v, name in enumerate(self._cameras)}
+        return Obs(frames, state, truth, (self._task.sentence,) * len(state))
+
+
+def spec(cameras: Sequence[str], image_size: int, delta: bool) -> dict:
+    """Return what a store needs to know about the episodes recorded here."""
+    return {
+        "cameras": dict.fromkeys(cameras, (image_size, image_size)),
+        "state_names": list(STATE_NAMES),
+        "action_names": list(ACTION_NAMES),
+        "environment_state_names": list(ENVIRONMENT_STATE_NAMES),
+        "fps": FPS,
+        "action_kind": "delta" if delta else "absolute",
+    }
