@@ -1,0 +1,198 @@
+"""What every app shares: Hydra around one ``run()``, with claimed folders, checked keys, one-line errors and sweeps that finish.
+
+``launch`` hands the command line to Hydra; ``job`` is what Hydra calls, once for a plain run and once for each job of a sweep.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+import robowm
+from robowm.apps.cli import module_of
+from robowm.apps.explain import EXPLAINED, check_call, check_targets, explain, user_error
+from robowm.apps.help import help_text
+from robowm.apps.sweeps import Outcome, Sweep, asks_for_sweep
+from robowm.artefacts import ARTEFACT, write_json
+from robowm.errors import UserError
+from robowm.locks import exclusive
+
+VERSION_BASE = "1.3"
+RESERVED = ("size", "trusted")  # top-level keys that configure the configuration and are not arguments of run()
+FULL_ERROR = "HYDRA_FULL_ERROR"
+REQUEST_WAIT_S = 3.0  # how long a folder may stay locked by a process that is just ending
+
+
+@dataclass(frozen=True)
+class App:
+    """A verb, the ``module:function`` it runs and the parameters that take a config node as it stands (a model to be built below)."""
+
+    verb: str
+    run: str
+    nodes: tuple[str, ...] = ()
+    claims: bool = True  # False: run() locks what it writes itself
+
+    @property
+    def config_name(self) -> str:
+        """Return the name of the verb's file in configs/."""
+        return module_of(self.verb)
+
+
+def config_folder() -> Path:
+    """Return the folder of configs: beside the package in a checkout, inside it in a wheel."""
+    package = Path(robowm.__file__).resolve().parent
+    for folder in (package.parent / "configs", package / "configs"):
+        if (folder / "app.yaml").is_file():
+            return folder
+    raise UserError(f"no configs folder beside or inside {package}; install robowm again")
+
+
+def launch(app: App, argv: Sequence[str]) -> int:
+    """Run ``app`` with Hydra's command line ``argv`` and return the exit code."""
+    configs = config_folder()
+    if any(word in ("-h", "--help") for word in argv):
+        print(help_text(app.verb, app.config_name, configs), end="")
+        return 0
+    sweep = Sweep(argv) if asks_for_sweep(argv) else None
+    outcomes: list[Outcome] = []
+    full_error = os.environ.get(FULL_ERROR)
+
+    def task(cfg: DictConfig) -> Any:
+        with _environment(FULL_ERROR, full_error):
+            outcome, result = job(cfg, app, sweep)
+        outcomes.append(outcome)
+        return result
+
+    earlier, sys.argv = sys.argv, [f"robowm {app.verb}", *_flags_first(argv), *(sweep.hydra_overrides() if sweep else [])]
+    try:
+        with _environment(FULL_ERROR, "1"):  # Hydra then raises instead of printing and leaving with 1
+            hydra.main(config_path=str(configs), config_name=app.config_name, version_base=VERSION_BASE)(task)()
+    except KeyboardInterrupt:
+        print(f"robowm {app.verb}: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        return 130
+    except EXPLAINED as error:
+        if full_error == "1":
+            traceback.print_exc()
+        print(f"robowm {app.verb}: {explain(error, app.verb, configs)}", file=sys.stderr)
+        return 2
+    except Exception as error:  # a launcher lost a job: the table says which
+        if sweep is None:
+            raise
+        sweep.lost = f"{type(error).__name__}: {error}"
+    finally:
+        sys.argv = earlier
+    if sweep is not None:
+        return sweep.report()
+    return outcomes[-1].code if outcomes else 0
+
+
+def _flags_first(argv: Sequence[str]) -> list[str]:
+    """Return ``argv`` with its flags before its overrides, the only order that Hydra's parser takes."""
+    overrides = [word for word in argv if not word.startswith("-") and ("=" in word or word.startswith("~"))]
+    return [word for word in argv if word not in overrides] + overrides
+
+
+def job(cfg: DictConfig, app: App, sweep: Sweep | None = None) -> tuple[Outcome, Any]:
+    """Run one composed config; every failure becomes an ``Outcome``, so that a sweep goes on."""
+    settings = HydraConfig.get()
+    os.chdir(settings.runtime.cwd)  # relative paths mean the launch directory, also on a cluster node
+    output_dir = sweep.output_dir(cfg, settings) if sweep else Path(cfg.output_dir)
+    began = time.monotonic()
+    code, line, result = _attempt(cfg, app, output_dir, list(settings.overrides.task))
+    if code:
+        print(f"robowm {app.verb}: {line}", file=sys.stderr)
+    outcome = Outcome(code, line, round(time.monotonic() - began, 1), str(output_dir), list(settings.overrides.task))
+    if settings.mode == RunMode.MULTIRUN:
+        number = settings.job.num
+        write_json(Path(settings.sweep.dir) / "status" / f"{number}.json", vars(outcome))
+    return outcome, result
+
+
+def _attempt(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> tuple[int, str, Any]:
+    """Return (exit code, one line, result)."""
+    try:
+        return 0, "", _run(cfg, app, output_dir, overrides)
+    except Exception as error:  # noqa: BLE001 (the boundary: every error is reported here)
+        found = user_error(error, app.verb)
+        if found is None or os.environ.get(FULL_ERROR) == "1":
+            traceback.print_exc()
+        if found is not None:
+            return 2, str(found), None
+        return 1, f"failed with {type(error).__name__}: {error} (see the traceback above)", None
+
+
+def _run(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> Any:
+    if missing := sorted(OmegaConf.missing_keys(cfg)):
+        raise UserError(f"missing: {', '.join(missing)}; give e.g. {missing[0]}=... (robowm {app.verb} --help)")
+    container = OmegaConf.to_container(cfg, resolve=True)
+    trusted = container.get("trusted", [])
+    arguments = {key: _home(value) for key, value in container.items() if key not in RESERVED}
+    check_targets(arguments, trusted)
+    run = find(app.run)
+    arguments["output_dir"] = output_dir
+    check_call(run, arguments, app.verb)
+    with ExitStack() as stack:
+        if app.claims:
+            stack.enter_context(exclusive(output_dir, wait_s=REQUEST_WAIT_S))
+            _record(output_dir, app.verb, overrides, container)
+        for key, value in arguments.items():
+            if key not in app.nodes and isinstance(value, dict | list):
+                arguments[key] = instantiate(value, _convert_="all")
+                if callable(close := getattr(arguments[key], "close", None)):
+                    stack.callback(close)
+        return run(**arguments)
+
+
+def find(path: str) -> Any:
+    """Return the object at ``module:name``."""
+    module, name = path.split(":")
+    return getattr(import_module(module), name)
+
+
+def _record(output_dir: Path, verb: str, overrides: list[str], config: Mapping[str, Any]) -> None:
+    """Keep the command and its resolved config beside unfinished work; a sealed artefact stays as it is."""
+    if not (output_dir / ARTEFACT).is_file():
+        write_json(output_dir / "command.json", {"verb": verb, "overrides": overrides, "config": config})
+
+
+def _home(value: Any) -> Any:
+    """Expand a leading ``~/`` in every string of a nested value."""
+    if isinstance(value, dict):
+        return {key: _home(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_home(item) for item in value]
+    return str(Path(value).expanduser()) if isinstance(value, str) and value.startswith("~/") else value
+
+
+class _environment:
+    """Set or unset one environment variable inside a ``with``."""
+
+    def __init__(self, name: str, value: str | None) -> None:
+        self._name, self._value = name, value
+
+    def __enter__(self) -> None:
+        self._earlier = os.environ.get(self._name)
+        self._put(self._value)
+
+    def __exit__(self, *_) -> None:
+        self._put(self._earlier)
+
+    def _put(self, value: str | None) -> None:
+        if value is None:
+            os.environ.pop(self._name, None)
+        else:
+            os.environ[self._name] = value
