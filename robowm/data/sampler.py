@@ -1,0 +1,264 @@
+"""Clips as tensors: ``ClipReader`` gathers any clips, ``ClipSampler`` draws batches of them as a pure function of (seed, step)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from robowm.data import clips
+from robowm.data.sidecar import read_sidecar
+from robowm.data.spec import ACTION, CONTROLLER, ENVIRONMENT_STATE, IMAGE, REWARD, STATE, EpisodeMeta
+from robowm.data.store import EpisodeStore
+from robowm.errors import UserError, nearest
+from robowm.types import ClipBatch, ClipRef
+
+MEMORY_BUDGET = 4 << 30  # bytes of frames that are kept in memory; larger sets are read from disk clip by clip
+
+
+class ClipReader:
+    """Gathers clips from one or several stores that agree on cameras, state and action.
+
+    Episodes are numbered 0 .. E-1 over all stores in order, kept ones alone. Everything but frames lies in memory, as flat arrays over all
+    episodes; frames do too if they fit into ``budget`` bytes.
+    """
+
+    def __init__(
+        self,
+        stores: Sequence[EpisodeStore],
+        cameras: Sequence[str],
+        *,
+        episodes: Sequence[np.ndarray | None] | None = None,
+        weights: Sequence[str | None] | None = None,
+        budget: int = MEMORY_BUDGET,
+    ):
+        """``episodes`` gives per store the indices to keep (None: all), ``weights`` the sidecar with per-step loss weights (None: ones)."""
+        self.stores, self.cameras = list(stores), list(cameras)
+        _check_alike(self.stores, self.cameras)
+        kept = [np.arange(len(store)) if e is None else np.asarray(e, np.int64) for store, e in _zip(self.stores, episodes)]
+        self.store_of = np.repeat(np.arange(len(kept)), [len(k) for k in kept])  # [E] store of each episode
+        self.index = np.concatenate(kept).astype(np.int64)  # [E] episode's index within its store
+        self.metas = [self.stores[s].meta(i) for s, i in zip(self.store_of, self.index, strict=True)]
+        self.lengths = np.array([meta.length for meta in self.metas], np.int64)  # [E]
+        self.success = np.array([meta.success for meta in self.metas], np.float32)  # [E]
+        self._first_obs, self._first_step = clips.first_rows(self.lengths + 1), clips.first_rows(self.lengths)
+        self.state = self._flat(STATE, self.lengths + 1)  # f32 [sum(T+1), S]
+        self.action = self._flat(ACTION, self.lengths)  # f32 [sum(T), A]
+        self.reward = self._flat(REWARD, self.lengths)  # f32 [sum(T)]
+        self.controller = self._flat(CONTROLLER, self.lengths).astype(np.int64)  # [sum(T)]
+        truth = all(store.spec.environment_state_names is not None for store in self.stores)
+        self.environment_state = self._flat(ENVIRONMENT_STATE, self.lengths + 1) if truth else None
+        self.weight = self._weights([None] * len(self.stores) if weights is None else list(weights))  # f32 [sum(T)]
+        rows = int((self.lengths + 1).sum())
+        size = sum(rows * 3 * h * w for h, w in (self.stores[0].spec.cameras[c] for c in self.cameras))
+        self.in_memory = size <= budget
+        self._frames = {c: self._flat(IMAGE + c, self.lengths + 1) for c in self.cameras} if self.in_memory else {}
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def read(self, episodes: np.ndarray, anchors: np.ndarray, obs_offsets: Sequence[int], action_offsets: Sequence[int]) -> ClipBatch:
+        """Return the clips at ``anchors`` int [B] of ``episodes`` int [B] as CPU tensors (see data/clips.py for offsets)."""
+        episodes, anchors = np.asarray(episodes, np.int64), np.asarray(anchors, np.int64)
+        obs, obs_valid = clips.window(self.lengths + 1, episodes, anchors, np.asarray(obs_offsets))
+        act, act_valid = clips.window(self.lengths, episodes, anchors, np.asarray(action_offsets))
+        flat_obs = obs + self._first_obs[episodes][:, None]
+        flat_act = act + self._first_step[episodes][:, None]
+        if len(self.action) == 0 or (self.lengths[episodes] == 0).any():
+            flat_act = np.where(self.lengths[episodes][:, None] == 0, 0, flat_act)
+        frames = {c: _take(self._frames[c], flat_obs) if self.in_memory else self._read_frames(c, episodes, obs) for c in self.cameras}
+        truth = None if self.environment_state is None else torch.from_numpy(_take(self.environment_state, flat_obs))
+        return ClipBatch(
+            frames={c: torch.from_numpy(f) for c, f in frames.items()},
+            state=torch.from_numpy(_take(self.state, flat_obs)),
+            environment_state=truth,
+            obs_valid=torch.from_numpy(obs_valid),
+            action=torch.from_numpy(_take(self.action, flat_act)),
+            reward=torch.from_numpy(_take(self.reward, flat_act)),
+            controller=torch.from_numpy(_take(self.controller, flat_act)),
+            action_valid=torch.from_numpy(act_valid),
+            weight=torch.from_numpy(_take(self.weight, flat_act)),
+            success=torch.from_numpy(self.success[episodes]),
+            task=tuple(self.metas[e].task for e in episodes),
+            refs=self._refs(episodes, anchors, action_offsets),
+        )
+
+    def _refs(self, episodes: np.ndarray, anchors: np.ndarray, action_offsets: Sequence[int]) -> tuple[ClipRef, ...]:
+        names = [str(store.path) for store in self.stores]
+        lengths = self.lengths[episodes]
+        starts = np.clip(anchors + int(action_offsets[0]), 0, lengths).tolist()
+        stops = np.clip(anchors + int(action_offsets[-1]) + 1, 0, lengths).tolist()
+        stores, indices = self.store_of[episodes].tolist(), self.index[episodes].tolist()
+        return tuple(ClipRef(names[s], i, a, b) for s, i, a, b in zip(stores, indices, starts, stops, strict=True))
+
+    def _flat(self, key: str, rows: np.ndarray) -> np.ndarray:
+        """Return array ``key`` of all episodes laid end to end; ``rows`` [E] counts each one's."""
+        total = int(rows.sum())
+        out = None
+        for e, (first, count) in enumerate(zip(clips.first_rows(rows), rows, strict=True)):
+            part = self.stores[self.store_of[e]].rows(self.index[e], key, out=None if out is None else out[first : first + count])
+            if out is None:
+                out = np.empty((total, *part.shape[1:]), part.dtype)
+                out[first : first + count] = part
+        return out
+
+    def _read_frames(self, camera: str, episodes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        height, width = self.stores[0].spec.cameras[camera]
+        out = np.empty((*rows.shape, height, width, 3), np.uint8)
+        for b, (e, wanted) in enumerate(zip(episodes, rows, strict=True)):
+            first, last = int(wanted.min()), int(wanted.max())
+            block = self.stores[self.store_of[e]].rows(self.index[e], IMAGE + camera, first, last + 1)
+            out[b] = block[wanted - first]
+        return out
+
+    def _weights(self, names: list[str | None]) -> np.ndarray:
+        out = np.ones(int(self.lengths.sum()), np.float32)
+        for s, name in enumerate(names):
+            if name is None:
+                continue
+            store = self.stores[s]
+            arrays = read_sidecar(store, name)
+            if "weight" not in arrays:
+                raise UserError(f"sidecar {name!r} of {store.path} has no 'weight'; it has {', '.join(arrays)}")
+            first = clips.first_rows(store.lengths)
+            for e in np.flatnonzero(self.store_of == s):
+                source = arrays["weight"][first[self.index[e]] :][: self.lengths[e]]
+                out[self._first_step[e] :][: self.lengths[e]] = source
+        return out
+
+
+@dataclass(frozen=True)
+class StoreShare:
+    """A store and the share of each batch that comes from it."""
+
+    path: str | Path
+    share: float = 1.0  # relative to the other stores
+    only_success: bool = False  # keep episodes judged successful
+    weights: str | None = None  # sidecar whose 'weight' [steps] scales the loss per step
+
+
+class ClipSampler:
+    """Draws batches of clips. ``batch(step)`` is a pure function of (seed, step), so resuming needs no state.
+
+    Each clip comes from a store with probability share / sum of shares and is uniform over that store's anchors. ``split`` keeps the
+    episodes that ``held_out`` puts aside ("validation") or the others ("train"); with ``holdout`` 0 all are in "train".
+    """
+
+    def __init__(
+        self,
+        stores: Sequence[StoreShare | Mapping],
+        *,
+        cameras: Sequence[str],
+        obs_offsets: Sequence[int],
+        action_offsets: Sequence[int],
+        batch_size: int,
+        seed: int,
+        anchors: Literal["policy", "rows", "start", "inside", "future"] = "policy",
+        holdout: float = 0.0,
+        split: Literal["train", "validation"] = "train",
+        budget: int = MEMORY_BUDGET,
+    ):
+        shares = [share if isinstance(share, StoreShare) else StoreShare(**share) for share in stores]
+        _check_choice("anchors", anchors, clips.ANCHORS)
+        _check_choice("split", split, ("train", "validation"))
+        clips.check_offsets(obs_offsets, action_offsets)
+        if not shares or any(not share.share > 0 for share in shares):
+            raise UserError(f"stores have shares {[share.share for share in shares]}; give at least one store, each with a share above 0")
+        self.batch_size, self.seed = int(batch_size), int(seed)
+        self._obs, self._act = [int(o) for o in obs_offsets], [int(o) for o in action_offsets]
+        opened = [EpisodeStore.open(share.path, cameras=cameras) for share in shares]
+        kept = [_keep(store, share, holdout, split) for store, share in zip(opened, shares, strict=True)]
+        self.reader = ClipReader(opened, cameras, episodes=kept, weights=[share.weights for share in shares], budget=budget)
+        self._episode, self._step = clips.ANCHORS[anchors](self.reader.lengths, self._obs, self._act)
+        if (self.reader.lengths == 0).any() and len(self._episode):  # an episode without steps has no action to learn from
+            some = self.reader.lengths[self._episode] > 0
+            self._episode, self._step = self._episode[some], self._step[some]
+        counts = np.bincount(self.reader.store_of[self._episode], minlength=len(shares))
+        for share, count in zip(shares, counts, strict=True):
+            if count == 0:
+                raise UserError(f"{share.path}: no episode is long enough for offsets {self._obs} and {self._act}; shorten the window")
+        self._first, self._count = clips.first_rows(counts), counts
+        self._shares = np.array([share.share for share in shares]) / sum(share.share for share in shares)
+
+    def __len__(self) -> int:
+        """Anchors over all stores."""
+        return len(self._episode)
+
+    def batch(self, step: int) -> ClipBatch:
+        """Return batch ``step``: the same clips whenever and wherever it is asked for."""
+        return self.clips(self.draw(step))
+
+    def draw(self, step: int) -> np.ndarray:
+        """Return the numbers int64 [B] of the anchors in batch ``step``."""
+        rng = np.random.default_rng([self.seed, int(step)])
+        store = rng.choice(len(self._shares), self.batch_size, p=self._shares)
+        return self._first[store] + (rng.random(self.batch_size) * self._count[store]).astype(np.int64)
+
+    def clips(self, numbers: np.ndarray) -> ClipBatch:
+        """Return the clips at the anchors ``numbers`` int [B], each in 0 .. len - 1."""
+        return self.reader.read(self._episode[numbers], self._step[numbers], self._obs, self._act)
+
+
+def held_out(metas: Iterable[EpisodeMeta], fraction: float) -> np.ndarray:
+    """Return bool [E]: which episodes are set aside for validation.
+
+    Decided by a hash of task and start seed alone: adding episodes moves no other, and the same start is on the same side in every store.
+    """
+    digests = (hashlib.sha256(f"{meta.task}/{meta.source.seed}".encode()).digest() for meta in metas)
+    return np.array([int.from_bytes(digest[:8]) < fraction * 2**64 for digest in digests], bool)
+
+
+def _keep(store: EpisodeStore, share: StoreShare, holdout: float, split: str) -> np.ndarray:
+    if len(store) == 0:
+        raise UserError(f"{share.path} holds no episodes; record some or leave it out")
+    keep = held_out(store.metas, holdout) == (split == "validation")
+    if not keep.any():
+        raise UserError(f"{share.path}: none of {len(store)} episodes is in split {split!r} with holdout {holdout}; change holdout")
+    if share.only_success:
+        keep &= np.array([meta.success == 1 for meta in store.metas])
+        if not keep.any():
+            raise UserError(
+                f"{share.path}: none of {len(store)} episodes ({split}) is judged successful; set only_success=false or leave it out"
+            )
+    return np.flatnonzero(keep)
+
+
+def _take(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    if len(array) == 0:
+        return np.zeros((*rows.shape, *array.shape[1:]), array.dtype)
+    return array.take(rows, axis=0, mode="clip")
+
+
+def _zip(stores: list[EpisodeStore], episodes: Sequence[np.ndarray | None] | None):
+    return zip(stores, [None] * len(stores) if episodes is None else episodes, strict=True)
+
+
+def _check_choice(name: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise UserError(f"{name} is {value!r}; {nearest(str(value), known)}")
+
+
+def _check_alike(stores: list[EpisodeStore], cameras: list[str]) -> None:
+    if not stores:
+        raise UserError("no store given; name at least one")
+    first = stores[0]
+    for store in stores:
+        if len(store) == 0:
+            raise UserError(f"{store.path} holds no episodes; record some or leave it out")
+        store.spec.check_cameras(cameras, str(store.path))
+        for camera in cameras:
+            if store.spec.cameras[camera] != first.spec.cameras[camera]:
+                raise UserError(
+                    f"camera {camera!r} is {store.spec.cameras[camera]} in {store.path}, {first.spec.cameras[camera]} in {first.path}; "
+                    "record or import both at one size"
+                )
+        for key in ("state_names", "action_names", "action_kind"):
+            if getattr(store.spec, key) != getattr(first.spec, key):
+                raise UserError(
+                    f"{key} is {getattr(store.spec, key)} in {store.path}, {getattr(first.spec, key)} in {first.path}; they cannot be mixed"
+                )
