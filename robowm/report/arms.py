@@ -1,0 +1,105 @@
+"""Arms and paired differences from per-episode outcomes. Arms that started from different states are refused, never compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from robowm.errors import UserError, nearest
+from robowm.evaluation.policies import METRICS, outcomes, read_episodes
+from robowm.metrics.stats import SMALL_SAMPLE, outcome_pair, outcome_row
+from robowm.report.folders import Artefact, of_kind
+from robowm.report.study import REFERENCES, arm_order
+from robowm.seeds import purpose_of
+
+Lines = list[dict[str, Any]]
+
+
+def evaluation_lines(artefacts: Sequence[Artefact]) -> Lines:
+    """Return the per-episode lines of all finished evaluations on evaluation starts; tuning and validation runs are left out."""
+    return read_episodes([artefact.folder for artefact in of_kind(artefacts, "evaluation") if is_published(artefact)])
+
+
+def is_published(evaluation: Artefact) -> bool:
+    """True for an evaluation on evaluation starts, the only ones that count."""
+    return purpose_of(evaluation.record["seeds"][0]) == "evaluation"
+
+
+def check_arms(lines: Lines, wanted: Sequence[str]) -> None:
+    """Refuse a task that lacks one of the ``wanted`` arms, and arms of a task whose lists of starts differ; both are named."""
+    if not lines:
+        raise UserError("no finished evaluation on evaluation starts (100000 and up) was found; run the evaluations first")
+    for task in dict.fromkeys(line["task"] for line in lines):
+        arms = {line["arm"] for line in lines if line["task"] == task}
+        if missing := [arm for arm in wanted if arm not in arms]:
+            raise UserError(f"{task} lacks the arms {', '.join(missing)}; found {', '.join(arm_order(arms))}: run their evaluations first")
+        _check_starts(task, lines, arm_order(arms))
+
+
+def _check_starts(task: str, lines: Lines, arms: Sequence[str]) -> None:
+    """Refuse arms that ran other starts than most of the others did."""
+    starts = {(line["arm"], line["train_seed"]): set() for line in lines if line["task"] == task}
+    for line in lines:
+        if line["task"] == task:
+            starts[line["arm"], line["train_seed"]].add(line["seed"])
+    usual = max(starts.values(), key=lambda one: (sum(one == other for other in starts.values()), len(one)))
+    odd = [(arm, seed) for arm, seed in starts if starts[arm, seed] != usual]
+    if odd:
+        arm, seed = odd[0]
+        missing, extra = usual - starts[arm, seed], starts[arm, seed] - usual
+        names = ", ".join(f"{arm} (training seed {seed})" for arm, seed in odd)
+        raise UserError(
+            f"{task}: {names} did not run the same starts as other arms: {arm} lacks {len(missing)} of them and has {len(extra)} more, "
+            f"first {min(missing | extra)}; evaluate every arm on the same first_seed and episodes"
+        )
+    _check_train_seeds(task, {arm: {seed for other, seed in starts if other == arm} for arm in arms})
+
+
+def _check_train_seeds(task: str, seeds: Mapping[str, set]) -> None:
+    """Refuse trained arms that lack training seeds which others have."""
+    every = set().union(*seeds.values())
+    for arm, have in seeds.items():
+        if arm not in REFERENCES and have != every:
+            raise UserError(f"{task}: {arm} lacks training seeds {sorted(every - have)}; the other arms have them: evaluate them too")
+
+
+def success_rows(lines: Lines) -> list[dict[str, Any]]:
+    """Return the rows of every task, arm and success metric, arms in reading order."""
+    rows = []
+    for task in dict.fromkeys(line["task"] for line in lines):
+        for arm in arm_order(line["arm"] for line in lines if line["task"] == task):
+            rows += [asdict(outcome_row(task, arm, metric, outcomes(lines, task, arm, metric))) for metric in METRICS]
+    return rows
+
+
+def success_pairs(lines: Lines, pairs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the paired differences that were written down beforehand: ``{a, b, metric (success), task (all)}``."""
+    rows = []
+    for task in dict.fromkeys(line["task"] for line in lines):
+        arms = {line["arm"] for line in lines if line["task"] == task}
+        for pair in pairs:
+            metric = pair.get("metric", "success")
+            if pair.get("task", task) != task or metric not in METRICS:
+                continue
+            for arm in (pair["a"], pair["b"]):
+                if arm not in arms:
+                    raise UserError(f"the pair {pair['a']} against {pair['b']} needs the arm {arm!r} on {task}; {nearest(arm, arms)}")
+            sides = (outcomes(lines, task, arm, metric) for arm in (pair["a"], pair["b"]))
+            rows.append(asdict(outcome_pair(task, pair["a"], pair["b"], metric, *sides)))
+    return rows
+
+
+def notes_of(lines: Lines, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what a reader must know: one training seed, small samples, goals that held at reset."""
+    notes = []
+    if len({line["train_seed"] for line in lines}) == 1:
+        notes.append("One training seed: the intervals are over starts and hold for these trained weights, not for another training run.")
+    for row in rows:
+        if row["metric"] == "success" and row["n"] < SMALL_SAMPLE:
+            notes.append(f"{row['task']}, {row['arm']}: a small sample, n = {row['n']}; only its interval is known.")
+    held = {row["task"]: row for row in rows if row["metric"] == "success_at_reset" and row["value"] > 0}
+    for task, row in held.items():
+        starts = f"{round(row['value'] * row['n'])} of {row['n']} starts"
+        notes.append(f"{task}: the goal held at reset in {starts}; they count as failures of every arm.")
+    return notes

@@ -1,0 +1,215 @@
+"""Figures from results and curves: small panels that a page arranges, and one composed picture for the README.
+
+Every function returns a matplotlib figure drawn in the house style (robowm/report/style.py); style.to_svg and style.to_png write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robowm.report.schema import SHARES, lower_is_better
+from robowm.report.strips import draw_strip, strip_height
+from robowm.report.study import (
+    EXTRA_TRAINING,
+    REFERENCES,
+    Curve,
+    Reliability,
+    Stage,
+    Strip,
+    action_set_label,
+    arm_order,
+    pairs_of,
+    rows_of,
+    tasks,
+)
+from robowm.report.style import BLUE, GREY, INK, RULE, VERMILION, house_style, new_figure, quiet, to_png
+from robowm.report.words import percent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANEL = 4.2  # inches; a panel fills a phone's width and stands two or three abreast on a screen
+ROW = 0.34  # inches per arm
+WIDE = 9.0  # inches, a film strip
+SHOWN = 13  # pictures in a film strip
+README_BYTES = 300_000
+
+_MODEL_STYLES = {  # arm: colour, dashes, label
+    "world_model": (BLUE, "-", "world model"),
+    "copy_last": (GREY, "--", "copy last frame"),
+    "shuffled_actions": (VERMILION, ":", "shuffled actions"),
+}
+_METRIC_LABELS = {"psnr": "PSNR (dB), higher is better", "ssim": "SSIM, higher is better", "lpips": "LPIPS, lower is better"}
+
+
+def arms_figure(results: Mapping[str, Any], task: str, metric: str = "success") -> Figure:
+    """Draw each arm's value with its 95 % interval."""
+    rows = {row["arm"]: row for row in rows_of(results, task=task, metric=metric)}
+    with house_style():
+        figure = new_figure(PANEL, 0.75 + ROW * len(rows))
+        draw_arms(figure.subplots(), rows, metric)
+    return figure
+
+
+def draw_arms(axes: Axes, rows: Mapping[str, Mapping[str, Any]], metric: str) -> None:
+    """Draw ``rows`` ({arm: row}) from top to bottom, the number beside each dot."""
+    arms = arm_order(rows)
+    for y, arm in enumerate(arms):
+        row, colour = rows[arm], BLUE if arm.startswith(EXTRA_TRAINING) else GREY
+        axes.plot([row["low"], row["high"]], [y, y], color=colour, linewidth=2.4, solid_capstyle="butt")
+        hollow = {"markerfacecolor": "white"} if arm in REFERENCES else {}
+        axes.plot(row["value"], y, "o", color=colour, markersize=6.5, **hollow)
+        text = percent(row["value"]) if metric in SHARES else f"{row['value']:.3g}"
+        axes.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=8.5)
+    axes.set_yticks(range(len(arms)), arms)
+    axes.set_ylim(len(arms) - 0.5, -0.5)
+    quiet(axes, "x")
+    if metric in SHARES:
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0], ["0", "25", "50", "75", "100 %"])
+
+
+def pairs_figure(results: Mapping[str, Any], task: str, metric: str = "success") -> Figure:
+    """Draw each paired difference with its 95 % interval against zero; a filled dot is an interval that leaves zero out."""
+    pairs = pairs_of(results, task=task, metric=metric)
+    with house_style():
+        figure = new_figure(PANEL, 0.75 + 1.5 * ROW * len(pairs))
+        draw_pairs(figure.subplots(), pairs, metric)
+    return figure
+
+
+def draw_pairs(axes: Axes, pairs: Sequence[Mapping[str, Any]], metric: str, slots: float | None = None) -> None:
+    """Draw ``pairs`` from top to bottom, with room for ``slots`` of them."""
+    axes.axvline(0, color=INK, linewidth=0.9)
+    for y, pair in enumerate(pairs):
+        sure = pair["low"] > 0 or pair["high"] < 0
+        colour = GREY if not sure else BLUE if (pair["diff"] > 0) != lower_is_better(metric) else VERMILION
+        axes.plot([pair["low"], pair["high"]], [y, y], color=colour, linewidth=2.4, solid_capstyle="butt")
+        axes.plot(pair["diff"], y, "o", color=colour, markersize=6.5, markerfacecolor=colour if sure else "white")
+        text = minus(f"{100 * pair['diff']:+.1f}" if metric in SHARES else f"{pair['diff']:+.3g}")
+        axes.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=8.5)
+    axes.set_yticks(range(len(pairs)), [f"{pair['a']}\nminus {pair['b']}" for pair in pairs])
+    axes.set_ylim(max(len(pairs), slots or 0) - 0.5, -0.5)
+    quiet(axes, "x")
+    reach = max([abs(pair[name]) for pair in pairs for name in ("low", "high")] + [0.05]) * 1.1
+    axes.set_xlim(-reach, reach)
+    if metric in SHARES:
+        axes.set_xlabel("points of success")
+        ticks = [tick for tick in axes.get_xticks() if abs(tick) <= reach]
+        axes.set_xticks(ticks, [minus(f"{100 * tick:+.0f}") if tick else "0" for tick in ticks])
+
+
+def curve_figure(curves: Sequence[Curve], metric: str, camera: str, fps: float | None = None) -> Figure:
+    """Draw one metric of one camera over the horizon, one line per arm, named at its end."""
+    with house_style():
+        figure = new_figure(PANEL, 2.5)
+        draw_curves(figure.subplots(), curves, fps)
+        figure.axes[0].set_title(f"{camera}: {_METRIC_LABELS.get(metric, metric)}", fontsize=9)
+    return figure
+
+
+def draw_curves(axes: Axes, curves: Sequence[Curve], fps: float | None = None) -> None:
+    """Draw ``curves`` of one metric and camera."""
+    for curve in curves:
+        colour, dashes, label = _MODEL_STYLES.get(curve.arm, (GREY, "-.", curve.arm))
+        if curve.low is not None and curve.high is not None:
+            axes.fill_between(curve.frame, curve.low, curve.high, color=colour, alpha=0.16, linewidth=0)
+        axes.plot(curve.frame, curve.value, dashes, color=colour, label=label)
+    quiet(axes, "y")
+    axes.margins(x=0.02)
+    axes.set_xlabel("predicted frame" if not fps else f"predicted frame ({fps:g} a second)")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, handlelength=1.8, columnspacing=1.2)
+
+
+def reliability_figure(reliability: Reliability) -> Figure:
+    """Draw observed against predicted success per bin; the area of a dot grows with its count."""
+    with house_style():
+        figure = new_figure(PANEL, 3.0)
+        axes = figure.subplots()
+        axes.plot([0, 1], [0, 1], color=RULE, linewidth=1)
+        keep = reliability.count > 0
+        size = 20 + 160 * reliability.count[keep] / reliability.count.max()
+        axes.plot(reliability.predicted[keep], reliability.observed[keep], color=BLUE, linewidth=1.2)
+        axes.scatter(reliability.predicted[keep], reliability.observed[keep], s=size, color=BLUE, zorder=3, clip_on=False)
+        if reliability.threshold is not None:
+            axes.axvline(reliability.threshold, color=VERMILION, linewidth=1.2, linestyle="--")
+            axes.annotate("threshold", (reliability.threshold, 1.01), ha="right", va="bottom", fontsize=8.5, annotation_clip=False)
+        quiet(axes, "both")
+        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="says", ylabel="is")
+    return figure
+
+
+def timeline_figure(stages: Sequence[Stage]) -> Figure:
+    """Draw when each stage ran, or where starts are not known, how long it took."""
+    placed = all(stage.start is not None for stage in stages)
+    ordered = sorted(stages, key=lambda s: s.start) if placed else sorted(stages, key=lambda s: -s.seconds)
+    end = max(((stage.start or 0.0) + stage.seconds for stage in ordered), default=1.0)
+    unit, scale = ("h", 3600.0) if end > 3 * 3600 else ("min", 60.0) if end > 180 else ("s", 1.0)
+    with house_style():
+        figure = new_figure(2 * PANEL, 0.7 + 0.26 * len(ordered))
+        axes = figure.subplots()
+        for y, stage in enumerate(ordered):
+            start, length = (stage.start or 0.0) / scale, stage.seconds / scale
+            axes.barh(y, length, left=start, height=0.62, color=BLUE, alpha=0.85)
+            late = placed and start > 0.7 * end / scale
+            axes.annotate(
+                f"{length:.1f} {unit}",
+                (start if late else start + length, y),
+                xytext=(-4 if late else 4, 0),
+                textcoords="offset points",
+                ha="right" if late else "left",
+                va="center",
+                fontsize=8,
+            )
+        axes.set_yticks(range(len(ordered)), [f"{stage.name} ({stage.unit})" if stage.unit else stage.name for stage in ordered])
+        axes.set_ylim(len(ordered) - 0.5, -0.5)
+        axes.set_xlim(0, end / scale * 1.08)
+        quiet(axes, "x")
+        axes.set_xlabel(f"{'since the start' if placed else 'length'} ({unit})")
+    return figure
+
+
+def strip_figure(strip: Strip, shown: int = SHOWN) -> Figure:
+    """Draw one film strip: per camera the truth above the prediction, with a ruler that marks where each chunk begins."""
+    size = (WIDE, strip_height(strip, shown, WIDE))
+    with house_style():
+        figure = new_figure(*size, layout=None)
+        draw_strip(figure, strip, shown, size)
+    return figure
+
+
+def readme_figure(results: Mapping[str, Any], strips: Sequence[Strip]) -> bytes:
+    """Return one PNG of at most 300 kB: the first film strip (if any) above the first task's arms and paired differences."""
+    task = next(iter(tasks(results)))
+    rows = {row["arm"]: row for row in rows_of(results, task=task, metric="success")}
+    pairs = pairs_of(results, task=task, metric="success")
+    heights = [strip_height(strip, SHOWN, WIDE) + 0.5 for strip in strips[:1]] + [0.95 + ROW * max(len(rows), 1.5 * len(pairs))]
+    with house_style():
+        figure = new_figure(WIDE, sum(heights))
+        parts = np.atleast_1d(figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0))
+        for part, strip in zip(parts, strips[:1], strict=False):
+            title = f"The world model from one real frame ({action_set_label(strip.task)}): truth above prediction"
+            draw_strip(part, strip, SHOWN, (WIDE, heights[0]), title)
+        left, right = parts[-1].subplots(1, 2) if pairs else (parts[-1].subplots(), None)
+        draw_arms(left, rows, "success")
+        left.set_title(f"Success in the simulator, {max(row['n'] for row in rows.values()):,} starts")
+        if right is not None:
+            draw_pairs(right, pairs, "success", slots=len(rows) / 1.5)
+            right.set_title("Paired differences")
+    return _at_most(figure, README_BYTES)
+
+
+def minus(text: str) -> str:
+    """Return ``text`` with true minus signs."""
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def _at_most(figure: Figure, size: int) -> bytes:
+    for dpi in (160, 130, 110, 90, 70):
+        if len(png := to_png(figure, dpi)) <= size:
+            return png
+    raise ValueError(f"the picture takes {len(png)} bytes at 70 dots an inch, more than {size}; show fewer strips")

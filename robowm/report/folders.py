@@ -1,0 +1,71 @@
+"""Finds the finished artefacts under a run's folder and reads what the report needs from each. Nothing here computes an interval."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from robowm.artefacts import ARTEFACT, read_artefact
+from robowm.errors import UserError
+
+_CLOSED = ("episodes", "sidecars", "checkpoints", "videos", "interrupted", "pretrained_model")  # hold no artefacts, and many files
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A finished folder and its record."""
+
+    folder: Path
+    name: str  # relative to where the search began
+    record: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        return self.record["kind"]
+
+
+def find_artefacts(folder: Path | str) -> list[Artefact]:
+    """Return every finished artefact under ``folder``, in the order of their names."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder} does not exist; expected the output folder of a flywheel or of an evaluation")
+    found = []
+    for root, names, files in os.walk(folder):
+        names[:] = sorted(name for name in names if name not in _CLOSED and not name.startswith("."))
+        if ARTEFACT in files:
+            path = Path(root)
+            found.append(Artefact(path, str(path.relative_to(folder)), read_artefact(path)))
+    return found
+
+
+def of_kind(artefacts: Iterable[Artefact], *kinds: str) -> list[Artefact]:
+    """Return the artefacts of the given kinds."""
+    return [artefact for artefact in artefacts if artefact.kind in kinds]
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file that a finished stage wrote."""
+    if not path.is_file():
+        raise UserError(f"{path} does not exist although its folder is finished; run the stage that writes it again")
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is not valid JSON ({error}); delete its folder and run the stage again") from error
+
+
+def provenance_of(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
+    """Return folder, kind, fingerprint, inputs and commit of each artefact."""
+    return [
+        {
+            "folder": artefact.name,
+            "kind": artefact.kind,
+            "fingerprint": artefact.record["fingerprint"],
+            "inputs": dict(artefact.record["inputs"]),
+            "commit": artefact.record["made_with"]["commit"],
+        }
+        for artefact in artefacts
+    ]

@@ -1,0 +1,273 @@
+"""One self-contained HTML page from a Study: what improved, the arms, the world model, films, timings and where it all came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from robowm.report import figures, html, words
+from robowm.report.films import encode, strip_film
+from robowm.report.html import Budget
+from robowm.report.schema import FIDELITY, SHARES
+from robowm.report.strips import strip_rows
+from robowm.report.study import (
+    Curve,
+    Study,
+    Video,
+    action_set_label,
+    arm_order,
+    curves_from_rows,
+    pairs_of,
+    rows_of,
+    tasks,
+)
+from robowm.report.style import escape, to_svg
+from robowm.report.words import interval, number
+
+PAGE_BYTES = 12_000_000
+_MODEL_ARMS = ("world_model", "copy_last", "shuffled_actions")
+
+
+def build(study: Study, *, size: int = PAGE_BYTES) -> str:
+    """Return the page as HTML of about ``size`` bytes at most (base64 included); what did not fit is named at its end."""
+    budget = Budget(size * 3 // 4)  # base64 takes four bytes for three
+    results = study.results
+    sections = [
+        ("Arms", _arms(results)),
+        ("World model", _world_model(study, budget)),
+        ("Success classifier", _classifier(study)),
+        ("Films", _films(study.videos, budget)),
+        ("Other measurements", _other(results)),
+        ("Time", _time(study)),
+        ("Notes", _notes(results, budget)),
+        ("Provenance", _provenance(study)),
+    ]
+    return html.page(f"robowm: {results['study']}", sections, _head(results))
+
+
+def _head(results: Mapping[str, Any]) -> str:
+    machine = results["machine"]
+    where = f"{machine['cpus']} CPU cores" + (f", {machine['gpu']}" if machine["gpu"] else ", no GPU")
+    lines = "".join(f"<p>{escape(line)}</p>" for line in words.headline(results))
+    first, last = results["eval_seeds"]
+    seeds = ", ".join(map(str, results["train_seeds"])) or "none"
+    return (
+        f"<h1>{escape(results['study'])}</h1>"
+        f'<p class="soft">{escape(results["date"])} · commit {escape(results["commit"])} · {escape(where)} · '
+        f"{_duration(results['seconds'])} · training seeds {seeds} · evaluation starts {first:,} to {last:,}</p>"
+        f'<div class="lead">{lines}</div>'
+    )
+
+
+# ---------------------------------------------------------------------- arms
+
+
+def _arms(results: Mapping[str, Any]) -> str:
+    body = "".join(_arms_of(results, task) for task in tasks(results))
+    if body:
+        body = (
+            "<p>Every arm starts from the same states, each once, in the simulator. Bars and brackets are 95 % intervals; "
+            f"{'two-level bootstrap over training seeds and starts' if len(results['train_seeds']) > 1 else 'over starts'}. "
+            "A filled dot in a paired difference is an interval that leaves zero out.</p>\n" + body
+        )
+    return body
+
+
+def _arms_of(results: Mapping[str, Any], task: str) -> str:
+    found = {(row["arm"], row["metric"]): row for row in rows_of(results, task=task)}
+    arms = arm_order(arm for arm, metric in found if metric == "success")
+    panels = html.figure(to_svg(figures.arms_figure(results, task), f"Success of each arm on {task}"), "Success, with 95 % intervals")
+    pairs = pairs_of(results, task=task, metric="success")
+    if pairs:
+        panels += html.figure(to_svg(figures.pairs_figure(results, task), f"Paired differences on {task}"), "Paired differences")
+
+    def share(arm: str, metric: str) -> str:
+        return number(found[arm, metric]["value"], metric) if (arm, metric) in found else ""
+
+    rows = []
+    for arm in arms:
+        row = found[arm, "success"]
+        rows.append(
+            [arm, share(arm, "success"), interval(row), share(arm, "success_at_end"), share(arm, "success_at_reset"), f"{row['n']:,}"]
+        )
+    body = f'<h3>{escape(task)}</h3>\n<div class="grid">{panels}</div>\n'
+    body += html.table(["arm", "success %", "95 %", "at end %", "at reset %", "n"], rows)
+    if pairs:
+        body += _pairs_table(pairs)
+    others = [pair for pair in pairs_of(results, task=task) if pair["metric"] in SHARES and pair["metric"] != "success"]
+    return body + (_pairs_table(others) if others else "")
+
+
+def _pairs_table(pairs: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        [
+            f"{pair['a']} minus {pair['b']}" + ("" if pair["metric"] == "success" else f", {pair['metric']}"),
+            number(pair["diff"], pair["metric"], signed=True),
+            interval(pair, signed=True),
+            words.percent(pair["wins"]),
+            words.percent(pair["losses"]),
+            f"{pair['n']:,}",
+            words.verdict(pair),
+        ]
+        for pair in pairs
+    ]
+    return html.table(["paired difference", "diff", "95 %", "wins", "losses", "n", "verdict"], rows)
+
+
+# ---------------------------------------------------------------------- world model
+
+
+def _world_model(study: Study, budget: Budget) -> str:
+    results = study.results
+    names = list(dict.fromkeys(row["task"] for row in results["rows"] if row["metric"].partition("/")[0] in FIDELITY))
+    curves = study.curves or curves_from_rows(results)
+    body = ""
+    for task in names:
+        body += f"<h3>{escape(action_set_label(task))}</h3>\n" + _fidelity_table(results, task)
+        body += _curves([curve for curve in curves if curve.task == task])
+        body += _strips(study, task, budget)
+    if body:
+        body = (
+            "<p>Free-running from one real frame on held-out episodes; no true frame is fed in again. The mean is over all predicted "
+            "frames. Expert actions point at the object, so they leak where it is; open-loop and perturbed actions do not.</p>\n" + body
+        )
+    model_pairs = [pair for pair in results["pairs"] if pair["metric"].partition("/")[0] in FIDELITY]
+    return body + (_pairs_table(model_pairs) if model_pairs else "")
+
+
+def _fidelity_table(results: Mapping[str, Any], task: str) -> str:
+    rows = [row for row in rows_of(results, task=task) if row["metric"].endswith("@mean")]
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    found = {(row["arm"], row["metric"]): row for row in rows}
+    arms = [arm for arm in _MODEL_ARMS if any(row["arm"] == arm for row in rows)]
+    arms += sorted({row["arm"] for row in rows} - set(arms))
+
+    def cell(arm: str, metric: str) -> str:
+        return f"{number(row['value'], metric)} {interval(row)}" if (row := found.get((arm, metric))) else ""
+
+    body = [[metric.replace("@mean", "").replace("/", ", "), *(cell(arm, metric) for arm in arms)] for metric in metrics]
+    n = max((row["n"] for row in rows), default=0)
+    names = [arm.replace("_", " ") for arm in arms]
+    return html.table(["mean over frames", *names], body, caption=f"n = {n:,}") if rows else ""
+
+
+def _curves(curves: Sequence[Curve]) -> str:
+    panels = ""
+    for metric in FIDELITY:
+        for camera in dict.fromkeys(curve.camera for curve in curves):
+            chosen = [curve for curve in curves if (curve.metric, curve.camera) == (metric, camera)]
+            if chosen:
+                drawn = figures.curve_figure(chosen, metric, camera)
+                panels += html.figure(to_svg(drawn, f"{metric} of the {camera} camera over the horizon"))
+    return f'<div class="grid">{panels}</div>\n' if panels else ""
+
+
+def _strips(study: Study, task: str, budget: Budget) -> str:
+    body, films = "", ""
+    for strip in (strip for strip in study.strips if strip.task == task):
+        name = f"film strip {strip.label} ({action_set_label(task)})"
+        svg = to_svg(figures.strip_figure(strip), f"{name}: {', '.join(label for label, _ in strip_rows(strip))}")
+        if budget.take(len(svg) * 3 // 4, name):
+            body += f'<div class="strip" tabindex="0">{html.figure(svg, _strip_caption(strip))}</div>\n'
+        mp4 = encode(strip_film(strip), strip.fps)
+        if budget.take(len(mp4), f"film of {name}"):
+            films += html.figure(html.video(mp4, name), f"{strip.label}: truth above, prediction below")
+    return body + (f'<div class="films">{films}</div>\n' if films else "")
+
+
+def _strip_caption(strip) -> str:
+    chunks = f" The ruler changes shade where a new chunk of {strip.chunk} frames begins." if strip.chunk else ""
+    return f"{strip.label}.{chunks}"
+
+
+# ---------------------------------------------------------------------- the rest
+
+
+def _classifier(study: Study) -> str:
+    rows = [row for row in study.results["rows"] if row["metric"].partition("/")[0] in ("precision", "recall", "false_success")]
+    body = ""
+    if rows:
+        cells = [
+            [
+                f"{r['metric'].replace('/', ', ').replace('_', ' ')} ({r['task']})",
+                number(r["value"], r["metric"]),
+                interval(r),
+                f"{r['n']:,}",
+            ]
+            for r in rows
+        ]
+        body += html.table(["measure", "%", "95 %", "n"], cells)
+    panels = "".join(
+        html.figure(to_svg(figures.reliability_figure(each), f"Reliability of the success classifier on {each.task}"), each.task)
+        for each in study.reliability
+    )
+    return body + (f'<div class="grid">{panels}</div>\n' if panels else "")
+
+
+def _films(videos: Sequence[Video], budget: Budget) -> str:
+    groups: dict[str, list[Video]] = {}
+    for each in videos:
+        groups.setdefault(each.group, []).append(each)
+    kept: dict[str, str] = dict.fromkeys(groups, "")
+    for turn in range(max(map(len, groups.values()), default=0)):  # one of each group in turn, so that none is crowded out
+        for group, members in groups.items():
+            if turn < len(members) and budget.take(len(members[turn].mp4), f"{group}: {members[turn].title}"):
+                kept[group] += html.figure(html.video(members[turn].mp4, members[turn].title), members[turn].title)
+    return "".join(f'<h3>{escape(group)}</h3>\n<div class="films">{films}</div>\n' for group, films in kept.items() if films)
+
+
+def _other(results: Mapping[str, Any]) -> str:
+    shown = {*SHARES, *FIDELITY, "precision", "recall", "false_success", "seconds"}
+    rows = [row for row in results["rows"] if row["metric"].partition("/")[0] not in shown]
+    cells = [[row["task"], row["arm"], row["metric"], number(row["value"], row["metric"]), interval(row), f"{row['n']:,}"] for row in rows]
+    return html.table(["task", "arm", "metric", "value", "95 %", "n"], cells, text=3) if cells else ""
+
+
+def _time(study: Study) -> str:
+    if study.stages:
+        return html.figure(to_svg(figures.timeline_figure(study.stages), "When each stage ran"))
+    rows = [row for row in study.results["rows"] if row["metric"].startswith("seconds/")]
+    cells = [[row["metric"].partition("/")[2], row["arm"], _duration(row["value"])] for row in rows]
+    return html.table(["stage", "of", "time"], cells, text=2) if cells else ""
+
+
+def _notes(results: Mapping[str, Any], budget: Budget) -> str:
+    notes = list(results["notes"])
+    if left := budget.left_out:
+        some = "; ".join(left[:5]) + (f"; and {len(left) - 5} more" if len(left) > 5 else "")
+        notes.append(f"Left out to keep the page small ({len(left)}): {some}.")
+    return "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>\n" if notes else ""
+
+
+def _provenance(study: Study) -> str:
+    results = study.results
+    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    facts = [
+        ("Command", results["command"]),
+        ("Commit", results["commit"]),
+        ("Versions", versions),
+        ("Renderer", results["machine"]["renderer"] or "not recorded"),
+    ]
+    body = html.pairs_list(facts)
+    if study.provenance:
+        cells = [
+            [
+                record["folder"],
+                record["kind"],
+                record["fingerprint"],
+                ", ".join(f"{name} {value}" for name, value in record["inputs"].items()),
+                record["commit"],
+            ]
+            for record in study.provenance
+        ]
+        listing = html.table(["folder", "kind", "fingerprint", "made from", "commit"], cells, text=5)
+        body += f"<details><summary>{len(cells)} artefacts and what each was made from</summary>{listing}</details>\n"
+    if study.config:
+        body += f"<details><summary>Configuration</summary><pre>{escape(study.config)}</pre></details>\n"
+    return body
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

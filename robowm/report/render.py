@@ -1,0 +1,114 @@
+"""``robowm report``: a results file and a page from a run's folder, a page from a results file, or one episode of a store as a film."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from robowm.artefacts import write_text
+from robowm.errors import UserError
+from robowm.report import figures, folders, media, models, page
+from robowm.report.films import episode_film
+from robowm.report.gather import RESULTS, gather, write_results
+from robowm.report.schema import read_results
+from robowm.report.study import Study
+from robowm.report.words import format_table
+
+PAGE, PICTURE = "report.html", "report.png"
+
+
+def run(
+    *,
+    output_dir: Path | str,
+    flywheel: Path | str | None = None,
+    results: Path | str | None = None,
+    store: Path | str | None = None,
+    episode: int = 0,
+    study: str | None = None,
+    command: str | None = None,
+    pairs: Sequence[Mapping[str, Any]] = (),
+    arms: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    max_bytes: int = page.PAGE_BYTES,
+) -> dict[str, Any]:
+    """Report on exactly one of ``flywheel`` (a run's folder), ``results`` (a results file) and ``store`` (with ``episode``).
+
+    Returns the paths written: results, page and picture, or film. ``pairs`` and ``arms`` are those that the experiment's config wrote
+    down before the run; an arm that is missing, or that ran other starts, is refused.
+    """
+    given = [name for name, value in (("flywheel", flywheel), ("results", results), ("store", store)) if value is not None]
+    if len(given) != 1:
+        raise UserError(
+            f"give exactly one of flywheel=<folder>, results=<file.json> and store=<folder>, found {', '.join(given) or 'none'}"
+        )
+    output_dir = Path(output_dir)
+    if store is not None:
+        return film(store, episode, output_dir)
+    if results is not None:
+        return publish(Study(read_results(results)), output_dir, max_bytes)
+    return publish(flywheel_study(flywheel, study=study, command=command, pairs=pairs, arms=arms, notes=notes), output_dir, max_bytes)
+
+
+def flywheel_study(
+    folder: Path | str,
+    *,
+    study: str | None = None,
+    command: str | None = None,
+    pairs: Sequence[Mapping[str, Any]] = (),
+    arms: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Study:
+    """Gather everything finished under a run's folder."""
+    folder = Path(folder)
+    artefacts = folders.find_artefacts(folder)
+    study = study or folder.resolve().name
+    results = gather(
+        folder,
+        study=study,
+        command=command or f"robowm report flywheel={folder}",
+        pairs=pairs,
+        wanted_arms=arms,
+        notes=notes,
+        artefacts=artefacts,
+    )
+    return Study(
+        results,
+        videos=[*media.arm_videos(artefacts), *media.store_videos(artefacts)],
+        reliability=models.reliabilities(artefacts),
+        provenance=folders.provenance_of(artefacts),
+        folder=folder,
+    )
+
+
+def publish(study: Study, output_dir: Path, max_bytes: int = page.PAGE_BYTES) -> dict[str, Any]:
+    """Write results file, page and picture, and print the arms."""
+    output_dir.mkdir(parents=True, exist_ok=True)
+    paths = {"results": output_dir / RESULTS, "page": output_dir / PAGE, "picture": output_dir / PICTURE}
+    write_results(paths["results"], study.results)
+    write_text(paths["page"], page.build(study, size=max_bytes))
+    _write_bytes(paths["picture"], figures.readme_figure(study.results, study.strips))
+    print(format_table(study.results))
+    print(f"page: {paths['page']}")
+    return {name: str(path) for name, path in paths.items()}
+
+
+def film(store: Path | str, episode: int, output_dir: Path) -> dict[str, Any]:
+    """Write one episode of a store as ``episode_<n>.mp4``."""
+    mp4, title = episode_film(store, episode)
+    path = output_dir / f"{Path(store).resolve().name}_{episode}.mp4"
+    _write_bytes(path, mp4)
+    print(f"{path}: {title}")
+    return {"film": str(path)}
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"cannot write {path}: {error.strerror}; free some space or choose another output_dir") from error

@@ -1,0 +1,137 @@
+"""What a report is made of: a results file and, where the run's folders are at hand, what cannot be said in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robowm.report.schema import FIDELITY, task_and_actions
+
+EXTRA_TRAINING = "+"  # arms that add to another start with it
+REFERENCES = ("never_moves", "expert")  # arms that bound the scale and take part in no claim
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of one arm over a free-running rollout."""
+
+    task: str  # with the action set: "tabletop/pick_place:open_loop"
+    arm: str
+    metric: str  # psnr | ssim | lpips
+    camera: str
+    frame: np.ndarray  # int [F], 1 = the first predicted frame
+    value: np.ndarray  # float [F]
+    low: np.ndarray | None = None  # float [F], 95 %
+    high: np.ndarray | None = None  # float [F]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A predicted rollout beside what really happened; row 0 is the real frame both start from."""
+
+    task: str
+    label: str
+    truth: dict[str, np.ndarray]  # {camera: uint8 [L+1, h, w, 3]}
+    predicted: dict[str, np.ndarray]  # {camera: uint8 [L+1, h, w, 3]}
+    chunk: int  # frames predicted at a time; 0 where not known
+    fps: float
+
+
+@dataclass(frozen=True)
+class Video:
+    """An H.264 film with what to read under it."""
+
+    group: str  # heading it stands under
+    title: str
+    mp4: bytes
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One finished stage of a flywheel."""
+
+    unit: str  # "pick_place, seed 0", or "" for what all units share
+    name: str
+    start: float | None  # seconds since the flywheel began; None where only the length is known
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How often a classifier that says p is right, on held-out real episodes."""
+
+    task: str
+    predicted: np.ndarray  # float [B], mean probability in the bin
+    observed: np.ndarray  # float [B], share of successes in the bin
+    count: np.ndarray  # int [B]
+    threshold: float | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything that a page shows."""
+
+    results: Mapping[str, Any]
+    curves: list[Curve] = field(default_factory=list)
+    strips: list[Strip] = field(default_factory=list)
+    videos: list[Video] = field(default_factory=list)
+    reliability: list[Reliability] = field(default_factory=list)
+    stages: list[Stage] = field(default_factory=list)
+    provenance: list[Mapping[str, Any]] = field(default_factory=list)  # artefact records: folder, kind, fingerprint, inputs
+    config: str = ""  # the run's configuration as text
+    folder: Path | None = None
+
+
+def tasks(results: Mapping[str, Any], metric: str = "success") -> list[str]:
+    """Return the tasks that have rows of ``metric``, in the order of the file."""
+    return list(dict.fromkeys(row["task"] for row in results["rows"] if row["metric"] == metric))
+
+
+def rows_of(results: Mapping[str, Any], *, task: str | None = None, metric: str | None = None) -> list[Mapping[str, Any]]:
+    """Return the rows of a task and a metric (None: any)."""
+    return [r for r in results["rows"] if task in (None, r["task"]) and metric in (None, r["metric"])]
+
+
+def pairs_of(results: Mapping[str, Any], *, task: str | None = None, metric: str | None = None) -> list[Mapping[str, Any]]:
+    """Return the pairs of a task and a metric (None: any)."""
+    return [p for p in results["pairs"] if task in (None, p["task"]) and metric in (None, p["metric"])]
+
+
+def arm_order(arms: Iterable[str]) -> list[str]:
+    """Order arms for reading: never_moves, plain arms as they came, arms that add to another, expert."""
+
+    def rank(arm: str) -> tuple[int, int]:
+        if arm in REFERENCES:
+            return (0, 0) if arm == "never_moves" else (3, 0)
+        return (2, arm.count(EXTRA_TRAINING)) if arm.startswith(EXTRA_TRAINING) else (1, 0)
+
+    return sorted(dict.fromkeys(arms), key=rank)
+
+
+def curves_from_rows(results: Mapping[str, Any]) -> list[Curve]:
+    """Return horizon curves from the ``<metric>/<camera>@<frame>`` rows of a results file; arms with under two frames give none."""
+    groups: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
+    for row in results["rows"]:
+        name, _, frame = row["metric"].partition("@")
+        metric, _, camera = name.partition("/")
+        if metric in FIDELITY and frame.isdigit():
+            groups.setdefault((row["task"], row["arm"], metric, camera), []).append(row)
+    curves = []
+    for (task, arm, metric, camera), rows in groups.items():
+        if len(rows) < 2:
+            continue
+        rows = sorted(rows, key=lambda row: int(row["metric"].partition("@")[2]))
+        frame = np.array([int(row["metric"].partition("@")[2]) for row in rows])
+        value, low, high = (np.array([row[name] for row in rows], float) for name in ("value", "low", "high"))
+        curves.append(Curve(task, arm, metric, camera, frame, value, low, high))
+    return curves
+
+
+def action_set_label(task: str) -> str:
+    """Return ``pick_place, open-loop actions`` for ``tabletop/pick_place:open_loop``."""
+    name, actions = task_and_actions(task)
+    return f"{name.rpartition('/')[2]}, {actions.replace('_', '-')} actions"

@@ -1,0 +1,104 @@
+"""What the numbers say, in words: the same sentences head the page and end a demo's run. Nothing is said that the rows do not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from robowm.report.schema import SHARES, lower_is_better
+from robowm.report.study import EXTRA_TRAINING, arm_order, pairs_of, rows_of, tasks
+
+MINUS = "\N{MINUS SIGN}"
+
+
+def percent(share: float) -> str:
+    """Return ``31.2 %``."""
+    return f"{100 * share:.1f} %"
+
+
+def number(value: float, metric: str, *, signed: bool = False) -> str:
+    """Return ``value`` in the units of ``metric``: per cent (points where signed) for shares, else three or four figures."""
+    if metric in SHARES or metric.partition("/")[0] in ("precision", "recall", "false_success"):
+        text = f"{100 * value:{'+' if signed else ''}.1f}"
+    elif metric.startswith("psnr"):
+        text = f"{value:{'+' if signed else ''}.2f}"
+    else:
+        text = f"{value:{'+' if signed else ''}.3g}" if abs(value) >= 10 else f"{value:{'+' if signed else ''}.3f}"
+    return text.replace("-", MINUS)
+
+
+def interval(entry: Mapping[str, Any], *, signed: bool = False) -> str:
+    """Return ``[25.0, 38.0]`` for a row or pair."""
+    return f"[{number(entry['low'], entry['metric'], signed=signed)}, {number(entry['high'], entry['metric'], signed=signed)}]"
+
+
+def verdict(pair: Mapping[str, Any]) -> str:
+    """Return ``better``, ``worse`` or ``no sure difference`` for a minus b."""
+    if pair["low"] <= 0 <= pair["high"]:
+        return "no sure difference"
+    return "better" if (pair["diff"] > 0) != lower_is_better(pair["metric"]) else "worse"
+
+
+def sentence(pair: Mapping[str, Any]) -> str:
+    """Return one sentence about a pair of success rates."""
+    task = pair["task"].rpartition("/")[2]
+    size = f"{number(abs(pair['diff']), pair['metric'])} points"
+    how = f"{interval(pair, signed=True)}, n = {pair['n']:,}"
+    said = verdict(pair)
+    if said == "no sure difference":
+        sign = number(pair["diff"], pair["metric"], signed=True)
+        return f"On {task}, {pair['a']} and {pair['b']} do not differ surely: {sign} points {how}."
+    return f"On {task}, {pair['a']} succeeds {size} {'more' if said == 'better' else 'less'} often than {pair['b']} {how}."
+
+
+def headline(results: Mapping[str, Any]) -> list[str]:
+    """Return the page's first lines: what improved, by how much and how surely, or that nothing did."""
+    pairs = pairs_of(results, metric="success")
+    if not pairs:
+        return ["No comparison was written down for this study, so it claims no improvement.", *_rates(results)]
+    improved = [pair for pair in pairs if pair["a"].startswith(EXTRA_TRAINING) and verdict(pair) == "better"]
+    lines = [sentence(pair) for pair in pairs]
+    if not improved:
+        lines.insert(0, "Nothing improved surely: no compared arm has its 95 % interval above zero.")
+    return lines + _rates(results)
+
+
+def _rates(results: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for task in tasks(results):
+        rows = {row["arm"]: row for row in rows_of(results, task=task, metric="success")}
+        shown = ", ".join(f"{arm} {number(rows[arm]['value'], 'success')} %" for arm in arm_order(rows))
+        lines.append(f"Success on {task.rpartition('/')[2]}: {shown}.")
+    return lines
+
+
+def format_table(results: Mapping[str, Any]) -> str:
+    """Return the arms and the compared pairs as text for a terminal."""
+    lines: list[str] = []
+    for task in tasks(results):
+        rows = {row["arm"]: row for row in rows_of(results, task=task, metric="success")}
+        at_end = {row["arm"]: row for row in rows_of(results, task=task, metric="success_at_end")}
+        body = [["arm", "success", "95 %", "at end", "n"]]
+        for arm in arm_order(rows):
+            row = rows[arm]
+            last = number(at_end[arm]["value"], "success") if arm in at_end else ""
+            body.append([arm, number(row["value"], "success"), interval(row), last, f"{row['n']:,}"])
+        lines += [f"{task}: success in % of starts", *_aligned(body), ""]
+    if pairs := pairs_of(results, metric="success"):
+        body = [["paired difference", "points", "95 %", "wins", "losses", "n", ""]]
+        for pair in pairs:
+            name = f"{pair['a']} - {pair['b']}" + (f" ({pair['task'].rpartition('/')[2]})" if len(tasks(results)) > 1 else "")
+            shares = [percent(pair["wins"]), percent(pair["losses"])]
+            difference = number(pair["diff"], "success", signed=True)
+            body.append([name, difference, interval(pair, signed=True), *shares, f"{pair['n']:,}", verdict(pair)])
+        lines += [*_aligned(body), ""]
+    return "\n".join(lines + [f"note: {note}" for note in results["notes"]]).rstrip() + "\n"
+
+
+def _aligned(body: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in body) for i in range(len(body[0]))]
+    return [
+        "  "
+        + "  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        for row in body
+    ]

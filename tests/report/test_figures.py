@@ -1,0 +1,74 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from robowm.report import figures
+from robowm.report.strips import chunk_starts, frames_shown
+from robowm.report.study import arm_order, curves_from_rows
+from robowm.report.style import to_svg
+from tests.report.synthetic import results, strip, study
+
+TASK = "tabletop/pick_place"
+
+
+def test_the_readme_picture_is_small_and_wide_enough_to_read():
+    rng = np.random.default_rng(0)
+    noisy = strip(size=64)
+    for frames in (*noisy.truth.values(), *noisy.predicted.values()):
+        frames[:] = rng.integers(0, 255, frames.shape)  # the worst case for PNG
+    png = figures.readme_figure(results(), [noisy])
+    assert len(png) <= 300_000
+    assert Image.open(io.BytesIO(png)).width >= 600
+
+
+def test_a_study_without_strips_or_pairs_still_gives_a_picture():
+    assert figures.readme_figure({**results(), "pairs": []}, [])[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(("length", "shown"), [(60, 13), (59, 13), (7, 13), (1, 13), (200, 9)])
+def test_shown_frames_are_evenly_spaced_so_that_the_ruler_is_true(length, shown):
+    at = frames_shown(length, shown)
+    assert at[0] == 0 and at[-1] <= length and len(at) <= shown
+    assert len(set(np.diff(at))) <= 1
+
+
+def test_chunks_begin_after_the_real_frame():
+    assert chunk_starts(12, 4).tolist() == [1, 5, 9]
+    assert chunk_starts(13, 4).tolist() == [1, 5, 9, 13]
+    assert chunk_starts(12, 0).tolist() == []
+
+
+def test_arms_read_from_reference_to_reference():
+    assert arm_order(["expert", "+real+imagined", "base", "+real", "never_moves", "base_longer"]) == [
+        "never_moves",
+        "base",
+        "base_longer",
+        "+real",
+        "+real+imagined",
+        "expert",
+    ]
+
+
+def test_curves_come_out_of_rows_in_the_order_of_frames():
+    curve = next(c for c in curves_from_rows(results()) if (c.task, c.arm, c.metric, c.camera) == (TASK, "copy_last", "psnr", "wrist"))
+    assert curve.frame.tolist() == [1, 10, 20, 40, 60]
+    np.testing.assert_allclose(curve.value, 31 - 0.12 * curve.frame)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda s: figures.arms_figure(s.results, TASK),
+        lambda s: figures.pairs_figure(s.results, TASK),
+        lambda s: figures.curve_figure(curves_from_rows(s.results)[:3], "psnr", "external"),
+        lambda s: figures.reliability_figure(s.reliability[0]),
+        lambda s: figures.timeline_figure(s.stages),
+        lambda s: figures.strip_figure(s.strips[0]),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_each_figure_is_an_svg_that_names_itself(draw):
+    svg = to_svg(draw(study()), "what is shown")
+    assert svg.startswith('<svg role="img" aria-label="what is shown"') and svg.rstrip().endswith("</svg>")

@@ -1,0 +1,117 @@
+import json
+
+import numpy as np
+import pytest
+
+from robowm.errors import UserError
+from robowm.evaluation.policies import run as evaluate
+from robowm.report.gather import gather
+from robowm.report.schema import findings
+from tests.fakes import CounterEnv, NoisePolicy
+
+TASK = "fake/counter"
+
+
+def make(folder, arm, goal, *, train_seed=0, first_seed=100_000, episodes=40, purpose="evaluation"):
+    """Evaluate an arm that succeeds where ``goal(seed)`` <= 10 steps."""
+    evaluate(
+        env=CounterEnv(8, goal=goal),
+        policy=NoisePolicy(),
+        arm=arm,
+        output_dir=folder / f"evaluate-{arm}-{train_seed}-{first_seed}",
+        episodes=episodes,
+        max_steps=10,
+        first_seed=first_seed,
+        purpose=purpose,
+        train_seed=train_seed,
+    )
+
+
+@pytest.fixture
+def unit(tmp_path):
+    make(tmp_path, "base", lambda seed: 5 if seed % 4 == 0 else 99)
+    make(tmp_path, "+real", lambda seed: 5 if seed % 4 < 3 else 99)
+    make(tmp_path, "never_moves", lambda seed: 99)
+    return tmp_path
+
+
+def collect(folder, **options):
+    return gather(folder, study="fake", command="robowm flywheel experiment=fake", **options)
+
+
+def test_rows_hold_the_shares_that_the_episodes_hold(unit):
+    found = collect(unit, pairs=[{"a": "+real", "b": "base"}])
+    assert findings(found) == []
+    values = {row["arm"]: row["value"] for row in found["rows"] if row["metric"] == "success"}
+    assert values == {"never_moves": 0.0, "base": 0.25, "+real": 0.75}
+    (pair,) = found["pairs"]
+    assert (pair["diff"], pair["wins"], pair["losses"], pair["n"]) == (0.5, 0.5, 0.0, 40)
+    assert found["eval_seeds"] == [100_000, 100_039] and found["train_seeds"] == [0]
+    assert any("One training seed" in note for note in found["notes"])
+
+
+def test_two_training_seeds_widen_the_interval_and_count_pairs(unit):
+    make(unit, "base", lambda seed: 5 if seed % 4 < 3 else 99, train_seed=1)
+    make(unit, "+real", lambda seed: 5 if seed % 4 < 3 else 99, train_seed=1)
+    found = collect(unit, pairs=[{"a": "+real", "b": "base"}])
+    base = next(row for row in found["rows"] if (row["arm"], row["metric"]) == ("base", "success"))
+    assert base["n"] == 80 and base["value"] == 0.5
+    assert base["low"] < 0.2 and base["high"] > 0.8  # one seed at .25 and one at .75: starts alone would give .5 +- .11
+    assert found["train_seeds"] == [0, 1]
+
+
+def test_tuning_runs_are_no_results(unit):
+    make(unit, "base", lambda seed: 5, first_seed=50_000, purpose="tuning")
+    base = next(row for row in collect(unit)["rows"] if (row["arm"], row["metric"]) == ("base", "success"))
+    assert base["n"] == 40
+
+
+def test_arms_with_other_starts_are_refused_by_name(unit):
+    make(unit, "+imagined", lambda seed: 5, first_seed=100_001)
+    with pytest.raises(UserError, match=r"\+imagined \(training seed 0\) did not run the same starts.*first 100000"):
+        collect(unit)
+
+
+def test_a_missing_arm_is_refused_by_name(unit):
+    with pytest.raises(UserError, match=r"lacks the arms base_longer; found never_moves, base, \+real"):
+        collect(unit, wanted_arms=["base", "base_longer"])
+
+
+def test_a_pair_without_its_arm_names_the_nearest(unit):
+    with pytest.raises(UserError, match=r"needs the arm 'bse'.*did you mean 'base'"):
+        collect(unit, pairs=[{"a": "+real", "b": "bse"}])
+
+
+def test_an_arm_that_lacks_a_training_seed_is_refused(unit):
+    make(unit, "base", lambda seed: 5, train_seed=1)
+    with pytest.raises(UserError, match=r"\+real lacks training seeds \[1\]"):
+        collect(unit)
+
+
+def test_unfinished_evaluations_do_not_count(unit):
+    folder = unit / "evaluate-+real-0-100000"
+    (folder / "artefact.json").unlink()
+    with pytest.raises(UserError, match=r"needs the arm '\+real'"):
+        collect(unit, pairs=[{"a": "+real", "b": "base"}])
+
+
+def test_an_empty_folder_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no finished evaluation"):
+        collect(tmp_path)
+
+
+def test_the_classifier_is_counted_on_the_task_it_was_trained_for(unit):
+    store = {"kind": "store", "fingerprint": "s1", "inputs": {}, "config": {"task": TASK}, "made_with": _made_with(unit)}
+    counts = {"true_positive": 30, "false_positive": 1, "true_negative": 40, "false_negative": 10}
+    record = {"kind": "success_classifier", "fingerprint": "c1", "inputs": {"rollouts": "s1"}, "config": {}, "made_with": _made_with(unit)}
+    for name, content in (("store", store), ("classifier", {**record, "measured": {"confusion": counts, "threshold": 0.8}})):
+        (unit / name).mkdir()
+        (unit / name / "artefact.json").write_text(json.dumps(content))
+    rows = {row["metric"]: row for row in collect(unit)["rows"] if row["arm"] == "success_classifier"}
+    np.testing.assert_allclose(rows["precision/success_classifier"]["value"], 30 / 31, atol=1e-6)
+    assert rows["recall/success_classifier"]["value"] == 0.75 and rows["recall/success_classifier"]["n"] == 40
+    assert rows["recall/success_classifier"]["task"] == TASK
+
+
+def _made_with(folder):
+    return json.loads((folder / "evaluate-base-0-100000" / "artefact.json").read_text())["made_with"]

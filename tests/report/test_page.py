@@ -1,0 +1,97 @@
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from robowm.report.page import build
+from robowm.report.study import Study
+from tests.report.synthetic import results, study
+
+VOID = {"meta", "path", "use", "image", "rect", "br", "stop"}
+
+
+class Outline(HTMLParser):
+    """Keeps open tags, headings and every address that the page would load."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.headings, self.loads, self.ids = [], [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        named = dict(attributes)
+        self.loads += [named[key] for key in ("src", "xlink:href", "href") if key in named and tag != "a"]
+        self.ids += [named["id"]] if "id" in named and tag == "section" else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("h1", "h2", "h3"):
+            self.headings.append(data)
+
+
+def outline(page):
+    found = Outline()
+    found.feed(page)
+    assert found.open == []
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return build(study())
+
+
+def test_the_page_loads_nothing_from_elsewhere(whole):
+    found = outline(whole)
+    assert found.loads
+    assert all(address.startswith(("data:", "#")) for address in found.loads)
+    assert "<script" not in whole and "@import" not in whole and not re.search(r"url\(\s*['\"]?https?:", whole)
+
+
+def test_every_part_is_there(whole):
+    headings = outline(whole).headings
+    for name in ("Arms", "World model", "Success classifier", "Films", "Time", "Notes", "Provenance", "pick_place, open-loop actions"):
+        assert name in headings
+    assert whole.count("<video") == 5  # two predictions, two failures, one demonstration
+    assert "+real+imagined succeeds 22.0 points more often than base_longer" in whole
+
+
+def test_results_alone_make_a_page():
+    headings = outline(build(Study(results()))).headings
+    assert "Arms" in headings and "World model" in headings and "Films" not in headings
+
+
+def test_what_does_not_fit_is_named_and_the_page_stays_small(whole):
+    small = build(study(), size=100_000)
+    assert len(small) < 420_000 < len(whole) + 420_000
+    assert small.count("<video") < 5
+    assert "Left out to keep the page small" in small
+
+
+def test_text_from_a_run_cannot_break_the_page():
+    found = results()
+    found["notes"] = ['<script>alert("x")</script>']
+    page = build(Study(found))
+    assert "<script" not in page and "&lt;script&gt;" in page
+
+
+def test_figures_follow_the_page_in_light_and_dark(whole):
+    assert "prefers-color-scheme: dark" in whole
+    assert "currentColor" in whole and "#1c2126" not in whole.partition("</style>")[2]
+
+
+def test_nothing_here_imports_torch():
+    code = (
+        "import sys, pkgutil, importlib, robowm.report as r\n"
+        "[importlib.import_module(m.name) for m in pkgutil.iter_modules(r.__path__, 'robowm.report.')]\n"
+        "import robowm.data.store\n"
+        "print(sorted(m for m in ('torch', 'lerobot', 'mujoco', 'hydra') if m in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,49 @@
+from robowm.report.words import format_table, headline, interval, number, sentence, verdict
+from tests.report.synthetic import pair, results
+
+TASK = "tabletop/pick_place"
+
+
+def test_an_interval_that_holds_zero_is_never_an_improvement():
+    assert verdict(pair(TASK, "+real", "base", 0.04, half=0.05)) == "no sure difference"
+    assert verdict(pair(TASK, "+real", "base", 0.04, half=0.04)) == "no sure difference"
+    assert verdict(pair(TASK, "+real", "base", 0.04, half=0.03)) == "better"
+    assert verdict(pair(TASK, "+real", "base", -0.04, half=0.03)) == "worse"
+
+
+def test_fewer_is_better_where_it_should_be():
+    assert verdict({**pair(TASK, "a", "b", -0.04, half=0.01), "metric": "lpips/wrist@mean"}) == "better"
+
+
+def test_the_headline_says_when_nothing_improved():
+    found = results()
+    found["pairs"] = [pair(TASK, "+real", "base_longer", 0.02), pair(TASK, "+imagined", "base_longer", -0.2)]
+    lines = headline(found)
+    assert lines[0].startswith("Nothing improved surely")
+    assert "20.0 points less often" in lines[2]
+
+
+def test_the_headline_says_when_nothing_was_to_be_compared():
+    assert headline({**results(), "pairs": []})[0].startswith("No comparison was written down")
+
+
+def test_a_sentence_holds_difference_interval_and_n():
+    line = sentence(pair(TASK, "+real", "base", 0.22, half=0.05, n=1500))
+    assert line == "On pick_place, +real succeeds 22.0 points more often than base [+17.0, +27.0], n = 1,500."
+
+
+def test_units_follow_the_metric():
+    assert number(0.3149, "success") == "31.5"
+    assert number(-0.02, "success", signed=True) == "\N{MINUS SIGN}2.0"
+    assert number(26.604, "psnr/external@mean") == "26.60"
+    assert number(0.0421, "lpips/wrist@20") == "0.042"
+    assert interval({"metric": "recall/success_classifier", "low": 0.5, "high": 0.75}) == "[50.0, 75.0]"
+
+
+def test_the_terminal_table_is_aligned_and_complete():
+    lines = format_table(results()).splitlines()
+    arms = [line for line in lines if "[" in line and "500" in line]
+    assert len({len(line) for line in arms[:7]}) == 1
+    names = " ".join(line.split()[0] for line in arms[:7])
+    assert names == "never_moves base base_longer +real +imagined +real+imagined expert"
+    assert lines[-1].startswith("note: One training seed")
