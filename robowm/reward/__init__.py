@@ -1,0 +1,1 @@
+"""Rewards: what a clip is worth, per step, with its raw terms."""
