@@ -1,0 +1,35 @@
+"""DDIM sampling (Song et al. 2021, eq. 12 with eta = 0), written once over a scheduler of diffusers and any estimate of the clean chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+from torch import Tensor
+
+
+def ddim_scheduler(trained: Any, steps: int) -> DDIMScheduler:
+    """Return a DDIM scheduler of ``steps`` steps on the noise levels of ``trained`` (DDPM or DDIM), which takes clean estimates."""
+    scheduler = DDIMScheduler.from_config(trained.config, prediction_type="sample")
+    scheduler.set_timesteps(steps)
+    return scheduler
+
+
+def sample_ddim(x0: Callable[[Tensor, Tensor], Tensor], noise: Tensor, scheduler: DDIMScheduler) -> Tensor:
+    """Return the chunk [B, H, A] that ``noise`` [B, H, A] becomes; ``x0(x_t, t)`` with t int64 [B] estimates the clean chunk.
+
+    Wrap ``x0`` to guide the sampler.
+    """
+    x = noise
+    for t in scheduler.timesteps:
+        steps = torch.full((len(x),), int(t), dtype=torch.long, device=x.device)
+        x = scheduler.step(x0(x, steps), int(t), x).prev_sample
+    return x
+
+
+def clean_from_noise(x_t: Tensor, noise: Tensor, t: Tensor, alphas_cumprod: Tensor) -> Tensor:
+    """Return x0 = (x_t - sqrt(1 - a_t) noise) / sqrt(a_t) for a predicted ``noise`` [B, H, A] at steps t [B] (DDPM eq. 4)."""
+    a = alphas_cumprod.to(x_t)[t][:, None, None]
+    return (x_t - (1 - a).sqrt() * noise) / a.sqrt()

@@ -1,0 +1,253 @@
+"""The adapter around lerobot's policies: build one for given data, save and load it, act with it through ``protocols.Policy``.
+
+Every inference runs at one fixed batch width, filled up by repeating a row, and each episode's noise comes from its own generator, so an
+episode's actions do not depend on which others run beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from lerobot.configs import PreTrainedConfig
+from lerobot.policies.act.modeling_act import ACTPolicy
+from lerobot.policies.diffusion.modeling_diffusion import DiffusionPolicy
+from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+from lerobot.policies.pretrained import PreTrainedPolicy
+from safetensors.torch import load_model
+from torch import Tensor
+
+from robowm.artefacts import read_artefact
+from robowm.data.spec import ACTION, StoreSpec
+from robowm.errors import UserError, nearest
+from robowm.policy import lerobot_act, lerobot_diffusion
+from robowm.policy.lerobot_batch import NORMALIZATION, Inputs, Normalizers, features, observation_batch
+from robowm.policy.lerobot_small import RobowmDiffusionConfig
+from robowm.train.distributed import pick_device
+from robowm.types import Obs
+
+KIND = "policy"
+PRETRAINED = "pretrained_model"
+TYPES = {"robowm_diffusion": {}, "diffusion": lerobot_diffusion.SETTINGS, "act": lerobot_act.SETTINGS}  # type: settings we change
+
+
+def build(node: Mapping[str, Any], spec: StoreSpec) -> tuple[PreTrainedPolicy, Inputs]:
+    """Return a fresh policy for data of ``spec`` and what it looks at.
+
+    ``node`` has ``type`` (robowm_diffusion, diffusion or act), ``cameras``, ``environment_state`` and any setting of lerobot's config
+    class of that type. Random weights come from torch's global generator.
+    """
+    settings = dict(node)
+    kind = settings.pop("type", None)
+    if kind not in TYPES:
+        raise UserError(f"policy.type is {kind!r}; {nearest(str(kind), TYPES)}")
+    inputs = Inputs(tuple(settings.pop("cameras", ())), bool(settings.pop("environment_state", False)))
+    config_class = PreTrainedConfig.get_choice_class(kind)
+    known = {field.name for field in fields(config_class)}
+    for key in settings:
+        if key not in known:
+            raise UserError(f"policy.{key} is no setting of lerobot's {kind!r}; {nearest(key, known)}")
+    wanted, produced = features(spec, inputs)
+    settings = {**TYPES[kind], "normalization_mapping": NORMALIZATION, "device": "cpu", "push_to_hub": False, **settings}
+    try:
+        config = config_class(input_features=wanted, output_features=produced, **settings)
+        return get_policy_class(kind)(config), inputs
+    except (ValueError, NotImplementedError) as error:
+        raise UserError(f"lerobot refuses these settings of policy {kind!r}: {' '.join(str(error).split())}") from error
+
+
+def family(policy: PreTrainedPolicy) -> ModuleType:
+    """Return the module that knows errors and chunks of this kind of policy."""
+    if isinstance(policy, DiffusionPolicy):
+        return lerobot_diffusion
+    if isinstance(policy, ACTPolicy):
+        return lerobot_act
+    raise UserError(f"no adapter for lerobot's policy type {policy.config.type!r}; known: {', '.join(TYPES)}")
+
+
+def save(policy: PreTrainedPolicy, normalizers: Normalizers, inputs: Inputs, folder: Path) -> None:
+    """Write lerobot's own format: model, configuration, and processors with the same normalisation."""
+    try:
+        policy.save_pretrained(folder)
+        before, after = make_pre_post_processors(policy.config, dataset_stats=normalizers.stats(inputs))
+        before.save_pretrained(folder)
+        after.save_pretrained(folder)
+    except OSError as error:
+        raise UserError(f"cannot write {folder}: {error}; free some space and run again, it resumes") from error
+
+
+def load_model_folder(folder: Path) -> PreTrainedPolicy:
+    """Return the model of a ``pretrained_model`` folder on the CPU, in evaluation mode."""
+    try:
+        config = PreTrainedConfig.from_pretrained(folder, local_files_only=True, cli_overrides=["--device=cpu"])
+        policy = get_policy_class(config.type)(config)
+        load_model(policy, folder / "model.safetensors", strict=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(f"{folder} holds no policy that can be loaded: {' '.join(str(error).split())[:300]}") from error
+    return policy.eval()
+
+
+def load_policy(
+    path: Path | str, *, device: str = "auto", infer_width: int = 32, ddim_steps: int | None = None, spec: Mapping[str, Any] | None = None
+) -> LeRobotPolicy:
+    """Return the policy of a finished ``train-policy`` or ``improve`` folder, ready to act.
+
+    ``infer_width`` is the fixed number of rows of every inference (at most so many episodes side by side cost one pass). ``ddim_steps``
+    overrides the checkpoint's number of sampling steps. ``spec`` (``env.spec()``) is checked against what the policy was trained on;
+    without it, cameras and sizes are checked when it first acts.
+    """
+    path = Path(path)
+    record = read_artefact(path, KIND)
+    inputs = Inputs(tuple(record["observes"]["cameras"]), record["observes"]["environment_state"])
+    model = load_model_folder(path / PRETRAINED)
+    adapter = DiffusionAdapter if isinstance(model, DiffusionPolicy) else LeRobotPolicy
+    policy = adapter(
+        model,
+        name=("state-" if inputs.environment_state else "") + record["fingerprint"],
+        inputs=inputs,
+        normalizers=Normalizers.from_json(record["normalizers"]),
+        spec=StoreSpec.from_json(record["spec"]),
+        device=device,
+        infer_width=infer_width,
+        steps=ddim_steps,
+    )
+    if spec is not None:
+        policy.check(spec)
+    return policy
+
+
+@dataclass(frozen=True)
+class Recent:
+    """The last K rows of what N episodes showed."""
+
+    frames: dict[str, np.ndarray]  # uint8 [N, K, h, w, 3]
+    state: np.ndarray  # f32 [N, K, S]
+    environment_state: np.ndarray | None  # f32 [N, K, E]
+
+
+class LeRobotPolicy:
+    """A lerobot policy as ``protocols.Policy``. Its memory is a ``Recent``, or None before the first observation."""
+
+    def __init__(
+        self,
+        model: PreTrainedPolicy,
+        *,
+        name: str,
+        inputs: Inputs,
+        normalizers: Normalizers,
+        spec: StoreSpec,
+        device: str = "auto",
+        infer_width: int = 32,
+        steps: int | None = None,
+    ) -> None:
+        if infer_width < 1 or (steps is not None and steps < 1):
+            raise UserError(f"infer_width and ddim_steps must be at least 1, found {infer_width} and {steps}")
+        self.name, self.spec, self.inputs, self.normalizers = name, spec, inputs, normalizers
+        self.device = pick_device(device)
+        self.model = model.to(self.device).eval()
+        self._family, self._width, self._steps = family(model), infer_width, steps
+        self._rows = len(self._family.offsets(model.config)[0])  # K
+
+    def check(self, spec: Mapping[str, Any]) -> None:
+        """Raise UserError unless an environment or store with ``spec`` (fields of StoreSpec) has what this policy was trained on."""
+        found, wanted = StoreSpec(**spec), self.spec
+        _compare("cameras", {c: found.cameras.get(c) for c in self.inputs.cameras}, {c: wanted.cameras[c] for c in self.inputs.cameras})
+        for key in ("state_names", "action_names", "action_kind", "fps"):
+            _compare(key, getattr(found, key), getattr(wanted, key))
+        if self.inputs.environment_state:
+            _compare("environment_state_names", found.environment_state_names, wanted.environment_state_names)
+
+    def start(self, n: int) -> Recent | None:
+        """See Policy."""
+        return None
+
+    @torch.no_grad()
+    def act(self, obs: Obs, memory: Recent | None, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, Recent]:
+        """See Policy: actions f32 [N, n_action_steps, A] in the data's units."""
+        memory = self.remember(obs, memory)
+        noise = self.noise(rngs)
+        chunks = []
+        for rows in self.blocks(len(rngs)):
+            block = self._family.chunk(self.model, self.batch(memory, rows), None if noise is None else noise[rows], self._steps)
+            chunks.append(block)
+        actions = self.normalizers.by_key[ACTION].unnormalize(torch.cat(chunks)[: len(rngs)].float())
+        return actions.cpu().numpy(), memory
+
+    def remember(self, obs: Obs, memory: Recent | None) -> Recent:
+        """Return the last K rows after ``obs``; at a start the first row stands for those before it, as in training."""
+        self._check_obs(obs)
+
+        def last(before: np.ndarray | None, new: np.ndarray) -> np.ndarray:
+            rows = new if before is None else np.concatenate([before, new], axis=1)
+            missing = self._rows - rows.shape[1]
+            return np.concatenate([np.repeat(rows[:, :1], missing, axis=1), rows], axis=1) if missing > 0 else rows[:, -self._rows :]
+
+        truth = obs.environment_state if self.inputs.environment_state else None
+        return Recent(
+            frames={c: last(memory and memory.frames[c], obs.frames[c]) for c in self.inputs.cameras},
+            state=last(memory and memory.state, obs.state),
+            environment_state=None if truth is None else last(memory and memory.environment_state, truth),
+        )
+
+    def noise(self, rngs: Sequence[np.random.Generator]) -> Tensor | None:
+        """Return each episode's sampling noise f32 [N, H, A], None for a policy that needs none."""
+        shape = self._family.noise_shape(self.model.config)
+        if shape is None:
+            return None
+        return torch.from_numpy(np.stack([rng.standard_normal(shape, np.float32) for rng in rngs])).to(self.device)
+
+    def blocks(self, n: int) -> list[np.ndarray]:
+        """Return row numbers int [infer_width] of each inference over n episodes; the last episode fills up the last block."""
+        return [np.minimum(np.arange(first, first + self._width), n - 1) for first in range(0, n, self._width)]
+
+    def batch(self, memory: Recent, rows: np.ndarray) -> dict[str, Tensor]:
+        """Return lerobot's batch of the episodes ``rows``."""
+
+        def tensor(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array[rows])).to(self.device)
+
+        truth = None if memory.environment_state is None else tensor(memory.environment_state)
+        frames = {camera: tensor(array) for camera, array in memory.frames.items()}
+        return observation_batch(frames, tensor(memory.state), truth, self.normalizers, self.inputs)
+
+    def _check_obs(self, obs: Obs) -> None:
+        found = {camera: frames.shape[2:4] for camera, frames in obs.frames.items()}
+        for camera in self.inputs.cameras:
+            if found.get(camera) != self.spec.cameras[camera]:
+                raise UserError(f"the policy wants cameras {_sizes(self.spec.cameras, self.inputs.cameras)}, found {_sizes(found, found)}")
+        if obs.state.shape[-1] != len(self.spec.state_names):
+            raise UserError(f"the policy wants the state {self.spec.state_names}, found {obs.state.shape[-1]} numbers")
+        if self.inputs.environment_state and obs.environment_state is None:
+            raise UserError("this is a state policy, and here nobody knows environment_state; use a policy that sees cameras")
+
+
+class DiffusionAdapter(LeRobotPolicy):
+    """A diffusion policy, whose sampler can be guided (``protocols.Denoiser``): sample_ddim over a wrapped ``x0``."""
+
+    def encode(self, obs: Obs, memory: Recent | None) -> Tensor:
+        """Return the conditioning f32 [N, D] of the observations up to ``obs``, with gradients where enabled."""
+        memory = self.remember(obs, memory)
+        n = len(memory.state)
+        blocks = [lerobot_diffusion.context(self.model, self.batch(memory, rows)) for rows in self.blocks(n)]
+        return torch.cat(blocks)[:n]
+
+    def x0(self, x_t: Tensor, t: Tensor, context: Tensor) -> Tensor:
+        """See Denoiser: the clean normalised chunk [N, H, A]."""
+        return lerobot_diffusion.x0(self.model, x_t, t, context)
+
+
+def _compare(what: str, found: Any, wanted: Any) -> None:
+    if found != wanted:
+        raise UserError(f"the policy was trained with {what} {wanted}, here they are {found}; use the matching task, sizes or checkpoint")
+
+
+def _sizes(sizes: Mapping[str, tuple[int, int]], names) -> str:
+    return ", ".join(f"{name} {sizes[name][0]}x{sizes[name][1]}" for name in names) or "none"
+
+
+__all__ = ["DiffusionAdapter", "LeRobotPolicy", "RobowmDiffusionConfig", "build", "family", "load_policy", "save"]

@@ -1,0 +1,35 @@
+"""Configuration of ``robowm_diffusion``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lerobot.configs import PreTrainedConfig
+from lerobot.policies.diffusion.configuration_diffusion import DiffusionConfig
+
+
+@PreTrainedConfig.register_subclass("robowm_diffusion")
+@dataclass
+class RobowmDiffusionConfig(DiffusionConfig):
+    """DiffusionConfig with a small image encoder and denoiser; its settings of ResNet and U-Net (vision_*, down_dims ...) are not used.
+
+    Args:
+        encoder_width: channels of the encoder's first layers.
+        encoder_features: features per camera and observation.
+        denoiser_width: width of the denoiser.
+        denoiser_blocks: its residual blocks.
+    """
+
+    encoder_width: int = 32
+    encoder_features: int = 64
+    denoiser_width: int = 256
+    denoiser_blocks: int = 3
+
+    horizon: int = 16
+    n_action_steps: int = 8
+    drop_n_last_frames: int = 0
+    do_mask_loss_for_padding: bool = True
+    pretrained_backbone_weights: str | None = None
+    prediction_type: str = "sample"
+    noise_scheduler_type: str = "DDIM"
+    num_inference_steps: int | None = 8

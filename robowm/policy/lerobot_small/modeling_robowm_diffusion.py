@@ -1,0 +1,65 @@
+"""Model of ``robowm_diffusion``: DiffusionPolicy whose encoder and denoiser are robowm's small ones."""
+
+from __future__ import annotations
+
+import torch
+from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+from lerobot.policies.diffusion.modeling_diffusion import DiffusionModel, DiffusionPolicy
+from lerobot.policies.pretrained import PreTrainedPolicy
+from lerobot.utils.constants import OBS_ENV_STATE, OBS_IMAGES, OBS_STATE
+from torch import Tensor, nn
+
+from robowm.policy.denoiser import ChunkDenoiser
+from robowm.policy.encoder import ImageEncoder
+from robowm.policy.lerobot_small.configuration_robowm_diffusion import RobowmDiffusionConfig
+
+
+class RobowmDiffusionModel(DiffusionModel):
+    """Same members and conditioning layout as DiffusionModel (unet, noise_scheduler; per observation state, images, truth)."""
+
+    def __init__(self, config: RobowmDiffusionConfig) -> None:
+        nn.Module.__init__(self)  # the parent would build a ResNet and a U-Net
+        self.config = config
+        context = config.robot_state_feature.shape[0]
+        if config.image_features:
+            size = next(iter(config.image_features.values())).shape[1:]
+            self.rgb_encoder = ImageEncoder(len(config.image_features), size, config.encoder_width, config.encoder_features)
+            context += len(config.image_features) * config.encoder_features
+        if config.env_state_feature:
+            context += config.env_state_feature.shape[0]
+        action_dim = config.action_feature.shape[0]
+        self.unet = ChunkDenoiser(config.horizon, action_dim, context * config.n_obs_steps, config.denoiser_width, config.denoiser_blocks)
+        self.noise_scheduler = DDIMScheduler(
+            num_train_timesteps=config.num_train_timesteps,
+            beta_start=config.beta_start,
+            beta_end=config.beta_end,
+            beta_schedule=config.beta_schedule,
+            clip_sample=config.clip_sample,
+            clip_sample_range=config.clip_sample_range,
+            prediction_type=config.prediction_type,
+            timestep_spacing="trailing",  # few steps must start at the noisiest level (Lin et al. 2024, section 3.3)
+        )
+        self.num_inference_steps = config.num_inference_steps or config.num_train_timesteps
+
+    def _prepare_global_conditioning(self, batch: dict[str, Tensor]) -> Tensor:
+        b, k = batch[OBS_STATE].shape[:2]
+        parts = [batch[OBS_STATE]]
+        if self.config.image_features:
+            parts.append(self.rgb_encoder(batch[OBS_IMAGES].flatten(0, 1)).view(b, k, -1))
+        if self.config.env_state_feature:
+            parts.append(batch[OBS_ENV_STATE])
+        return torch.cat(parts, dim=-1).flatten(1)
+
+
+class RobowmDiffusionPolicy(DiffusionPolicy):
+    """lerobot's DiffusionPolicy around RobowmDiffusionModel."""
+
+    config_class = RobowmDiffusionConfig
+    name = "robowm_diffusion"
+
+    def __init__(self, config: RobowmDiffusionConfig, **_) -> None:
+        PreTrainedPolicy.__init__(self, config)
+        config.validate_features()
+        self._queues = None
+        self.diffusion = RobowmDiffusionModel(config)
+        self.reset()
