@@ -23,6 +23,27 @@ class Rollout:
     success_steps: np.ndarray  # bool [T+1], the goal holds at observation row t; row 0 is the reset state
 
 
+class Replay:
+    """A Policy that plays recorded actions, whatever it sees: ``actions[i]`` in episode i of the batch, then its last action on and on."""
+
+    name = "robowm.rollout.Replay"
+
+    def __init__(self, actions: Sequence[np.ndarray], chunk: int = 1):
+        """``actions``: f32 [T, A] of each episode of the batch, T may differ; ``chunk`` steps are given per call."""
+        self._actions, self._chunk = list(actions), chunk
+
+    def start(self, n: int) -> int:
+        """See Policy; memory is the step reached."""
+        if n != len(self._actions):
+            raise ValueError(f"{n} episodes, but recorded actions of {len(self._actions)}")
+        return 0
+
+    def act(self, obs: Obs, memory: int, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, int]:
+        """See Policy."""
+        rows = np.arange(memory, memory + self._chunk)
+        return np.stack([actions[np.minimum(rows, len(actions) - 1)] for actions in self._actions]), memory + self._chunk
+
+
 def run_episodes(
     env: Env,
     policy: Policy,

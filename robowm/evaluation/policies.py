@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any
 from robowm.artefacts import claim, fingerprint_json, write_artefact, write_json
 from robowm.errors import UserError
 from robowm.evaluation.video import write_video
+from robowm.jsonl import append_lines, recover_lines
 from robowm.metrics.stats import SMALL_SAMPLE, Outcomes, outcome_row
 from robowm.progress import Progress
 from robowm.protocols import Env, Policy
@@ -100,7 +100,7 @@ def run(
             lines = [{**labels, **outcome(rollout, max_steps), "seconds": round(seconds, 4)} for rollout in rollouts]
             for line, rollout in zip(lines, rollouts, strict=True):
                 videos.offer(line, rollout)
-            _append(log, lines)
+            append_lines(log, lines)
             progress.advance(len(batch))
     summary = summarise([log])
     write_json(output_dir / SUMMARY, summary)
@@ -186,25 +186,8 @@ class _Videos:
 
 
 def _recover(log: Path, seeds: Sequence[int]) -> set[int]:
-    """Return the starts that are done, after cutting off a line that a kill left half-written."""
-    if not log.is_file():
-        return set()
-    text = log.read_bytes()
-    whole = text[: text.rfind(b"\n") + 1]
-    if whole != text:
-        with log.open("r+b") as file:
-            file.truncate(len(whole))
-    done = [json.loads(line)["seed"] for line in whole.splitlines()]
+    """Return the starts that are done."""
+    done = [line["seed"] for line in recover_lines(log)]
     if len(set(done)) != len(done) or not set(done) <= set(seeds):
         raise UserError(f"{log} holds repeated starts or starts that were not asked for; delete the folder and evaluate again")
     return set(done)
-
-
-def _append(log: Path, lines: Sequence[dict[str, Any]]) -> None:
-    try:
-        with log.open("ab") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise UserError(f"cannot write {log}: {error.strerror}; free some space and run again, finished starts are kept") from error

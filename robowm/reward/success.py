@@ -80,12 +80,11 @@ class SuccessClassifier:
     consecutive: int
 
     def probabilities(self, frames: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Map uint8 [K, h, w, 3] of each camera to f32 [K]: P(goal holds) at each row, given it and the rows before it."""
-        self._check({camera: rows.shape[1:3] for camera, rows in frames.items()})
-        k = len(next(iter(frames.values())))
-        tensors = {camera: torch.from_numpy(np.ascontiguousarray(frames[camera])) for camera in self.net.cameras}
-        found = [self._infer(tensors, range(i, min(i + _BLOCK, k))) for i in range(0, k, _BLOCK)]
-        return torch.cat(found).numpy()
+        """Map uint8 [..., K, h, w, 3] of each camera to f32 [..., K]: P(goal holds) at each row, given it and the rows before it."""
+        self._check({camera: rows.shape[-3:-1] for camera, rows in frames.items()})
+        first = frames[next(iter(self.net.cameras))]
+        flat = {c: torch.from_numpy(np.ascontiguousarray(frames[c])).reshape(-1, *frames[c].shape[-4:]) for c in self.net.cameras}
+        return self._infer(flat).numpy().reshape(first.shape[:-3])
 
     def judge(self, frames: Mapping[str, np.ndarray]) -> Verdict:
         """Judge an episode from the uint8 [T+1, h, w, 3] of each camera."""
@@ -98,22 +97,24 @@ class SuccessClassifier:
 
     def __call__(self, clip: ClipBatch, reference: ClipBatch | None = None) -> Score:
         """Score a clip with T+1 observation rows for T steps; f32 [B, T] on the clip's device."""
-        frames = {camera: clip.frames[camera] for camera in self.net.cameras if camera in clip.frames}
-        self._check({camera: tuple(rows.shape[2:4]) for camera, rows in frames.items()})
-        device = clip.action.device
-        steps = next(iter(frames.values())).shape[1] - 1
-        values = [self._infer({c: rows[i] for c, rows in frames.items()}, range(1, steps + 1)) for i in range(len(clip.action))]
-        success = torch.stack(values).to(device)
+        self._check({camera: tuple(rows.shape[2:4]) for camera, rows in clip.frames.items()})
+        success = self._infer({camera: clip.frames[camera] for camera in self.net.cameras})[:, 1:].to(clip.action.device)
         return Score(success, {"success": success})
 
     @torch.inference_mode()
-    def _infer(self, frames: Mapping[str, Tensor], rows: range) -> Tensor:
-        """Return P [len(rows)] for ``rows`` of uint8 [K, h, w, 3]."""
+    def _infer(self, frames: Mapping[str, Tensor]) -> Tensor:
+        """Map uint8 [N, K, h, w, 3] of each camera to f32 [N, K] on the CPU, some windows at a time."""
         device = next(self.net.parameters()).device
-        window = torch.as_tensor(rows)[:, None] + torch.arange(1 - self.net.rows, 1)
-        window = window.clamp(min=0)
-        pictures = {camera: to_pictures(values[window.to(values.device)].to(device)) for camera, values in frames.items()}
-        return torch.sigmoid(self.net(pictures)).cpu()
+        n, k = next(iter(frames.values())).shape[:2]
+        window = (torch.arange(k)[:, None] + torch.arange(1 - self.net.rows, 1)).clamp(min=0)  # [K, rows]
+        found = []
+        for numbers in torch.arange(n * k).split(_BLOCK):
+            episode, rows = numbers[:, None] // k, window[numbers % k]
+            pictures = {
+                c: to_pictures(values[episode.to(values.device), rows.to(values.device)].to(device)) for c, values in frames.items()
+            }
+            found.append(torch.sigmoid(self.net(pictures)).cpu())
+        return torch.cat(found).reshape(n, k)
 
     def _check(self, sizes: Mapping[str, tuple[int, ...]]) -> None:
         for camera, size in self.net.cameras.items():
