@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from robowm.artefacts import ARTEFACT, read_artefact
 from robowm.errors import UserError
+from robowm.report.study import Stage
 
+LEDGER, COMMAND = "ledger", "command.json"  # as the flywheel and the command line write them
+IDLE_S = 60.0  # seconds that may pass between the stages of one go
+_MOVED_ASIDE = ".old-"  # folders whose request changed
 _CLOSED = ("episodes", "sidecars", "checkpoints", "videos", "interrupted", "pretrained_model")  # hold no artefacts, and many files
 
 
@@ -35,7 +39,7 @@ def find_artefacts(folder: Path | str) -> list[Artefact]:
         raise UserError(f"{folder} does not exist; expected the output folder of a flywheel or of an evaluation")
     found = []
     for root, names, files in os.walk(folder):
-        names[:] = sorted(name for name in names if name not in _CLOSED and not name.startswith("."))
+        names[:] = sorted(name for name in names if name not in _CLOSED and not name.startswith(".") and _MOVED_ASIDE not in name)
         if ARTEFACT in files:
             path = Path(root)
             found.append(Artefact(path, str(path.relative_to(folder)), read_artefact(path)))
@@ -69,3 +73,25 @@ def provenance_of(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
         }
         for artefact in artefacts
     ]
+
+
+def stages_of(folder: Path | str) -> list[Stage]:
+    """Return the finished stages in a flywheel's ledger, with their starts if they ran in one go (nothing between them stood idle)."""
+    root = Path(folder) / LEDGER
+    found = []
+    for path in sorted(root.rglob("*.json")):
+        entry = read_json(path)
+        if entry["output"] is not None:
+            unit = str(path.parent.relative_to(root))
+            found.append(Stage("" if unit == "." else unit, path.stem, path.stat().st_mtime - entry["seconds"], entry["seconds"]))
+    if not found:
+        return []
+    began, ended = min(stage.start for stage in found), max(stage.start + stage.seconds for stage in found)
+    in_one_go = ended - began <= sum(stage.seconds for stage in found) + IDLE_S
+    return [replace(stage, start=stage.start - began if in_one_go else None) for stage in found]
+
+
+def recorded_command(folder: Path | str) -> dict[str, Any]:
+    """Return what the command line kept beside a run: ``{verb, overrides, config}``, or an empty dict."""
+    path = Path(folder) / COMMAND
+    return read_json(path) if path.is_file() else {}

@@ -12,6 +12,7 @@ from robowm.report.schema import FIDELITY, SHARES
 from robowm.report.strips import strip_rows
 from robowm.report.study import (
     Curve,
+    Stage,
     Study,
     Video,
     action_set_label,
@@ -25,6 +26,7 @@ from robowm.report.style import escape, to_svg
 from robowm.report.words import interval, number
 
 PAGE_BYTES = 12_000_000
+MOST_STAGES = 24  # in a timeline; more are added up by name
 _MODEL_ARMS = ("world_model", "copy_last", "shuffled_actions")
 
 
@@ -225,10 +227,20 @@ def _other(results: Mapping[str, Any]) -> str:
 
 def _time(study: Study) -> str:
     if study.stages:
-        return html.figure(to_svg(figures.timeline_figure(study.stages), "When each stage ran"))
+        stages = study.stages if len(study.stages) <= MOST_STAGES else _summed(study.stages)
+        drawn = html.figure(to_svg(figures.timeline_figure(stages), "When each stage ran, or how long it took"))
+        return f'<div class="strip" tabindex="0">{drawn}</div>\n'
     rows = [row for row in study.results["rows"] if row["metric"].startswith("seconds/")]
     cells = [[row["metric"].partition("/")[2], row["arm"], _duration(row["value"])] for row in rows]
     return html.table(["stage", "of", "time"], cells, text=2) if cells else ""
+
+
+def _summed(stages: Sequence[Stage]) -> list[Stage]:
+    """Add up the stages of the same name over all units."""
+    seconds: dict[str, list[float]] = {}
+    for stage in stages:
+        seconds.setdefault(stage.name, []).append(stage.seconds)
+    return [Stage(f"{len(taken)} units" if len(taken) > 1 else "", name, None, sum(taken)) for name, taken in seconds.items()]
 
 
 def _notes(results: Mapping[str, Any], budget: Budget) -> str:

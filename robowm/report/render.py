@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -62,23 +63,24 @@ def flywheel_study(
 ) -> Study:
     """Gather everything finished under a run's folder."""
     folder = Path(folder)
-    artefacts = folders.find_artefacts(folder)
-    study = study or folder.resolve().name
+    artefacts, stages, kept = folders.find_artefacts(folder), folders.stages_of(folder), folders.recorded_command(folder)
     results = gather(
         folder,
-        study=study,
-        command=command or f"robowm report flywheel={folder}",
+        study=study or folder.resolve().name,
+        command=command or " ".join(["robowm", kept["verb"], *kept["overrides"]] if kept else ["robowm", "report", f"flywheel={folder}"]),
         pairs=pairs,
         wanted_arms=arms,
         notes=notes,
         artefacts=artefacts,
+        stages=stages,
     )
     return Study(
         results,
         videos=[*media.arm_videos(artefacts), *media.store_videos(artefacts)],
         reliability=models.reliabilities(artefacts),
+        stages=stages,
         provenance=folders.provenance_of(artefacts),
-        folder=folder,
+        config=json.dumps(kept["config"], indent=2) if kept else "",
     )
 
 

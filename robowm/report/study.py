@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,7 +82,6 @@ class Study:
     stages: list[Stage] = field(default_factory=list)
     provenance: list[Mapping[str, Any]] = field(default_factory=list)  # artefact records: folder, kind, fingerprint, inputs
     config: str = ""  # the run's configuration as text
-    folder: Path | None = None
 
 
 def tasks(results: Mapping[str, Any], metric: str = "success") -> list[str]:
