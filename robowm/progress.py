@@ -75,10 +75,9 @@ class Progress:
 
 
 def read_progress(folder: Path | str) -> dict | None:
-    """Return the newest ``{done, total, label, eta_s}`` below ``folder``, or None where nothing reports yet."""
+    """Return the newest ``{done, total, label, eta_s}`` of the run in ``folder``, or None where nothing reports yet."""
     try:
-        files = sorted(Path(folder).glob(f"**/{PROGRESS}"), key=lambda path: path.stat().st_mtime)
-        return json.loads(files[-1].read_text()) if files else None
+        return json.loads((Path(folder) / PROGRESS).read_text())
     except (OSError, json.JSONDecodeError):
         return None
 
