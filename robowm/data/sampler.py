@@ -69,9 +69,7 @@ class ClipReader:
         act, act_valid = clips.window(self.lengths, episodes, anchors, np.asarray(action_offsets))
         flat_obs = obs + self._first_obs[episodes][:, None]
         flat_act = act + self._first_step[episodes][:, None]
-        if len(self.action) == 0 or (self.lengths[episodes] == 0).any():
-            flat_act = np.where(self.lengths[episodes][:, None] == 0, 0, flat_act)
-        frames = {c: _take(self._frames[c], flat_obs) if self.in_memory else self._read_frames(c, episodes, obs) for c in self.cameras}
+        frames = {c: self.frames(c, episodes, obs) for c in self.cameras}
         truth = None if self.environment_state is None else torch.from_numpy(_take(self.environment_state, flat_obs))
         return ClipBatch(
             frames={c: torch.from_numpy(f) for c, f in frames.items()},
@@ -87,6 +85,12 @@ class ClipReader:
             task=tuple(self.metas[e].task for e in episodes),
             refs=self._refs(episodes, anchors, action_offsets),
         )
+
+    def frames(self, camera: str, episodes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return uint8 [B, K, h, w, 3]: observation rows int64 [B, K] of ``episodes`` int64 [B]."""
+        if self.in_memory:
+            return _take(self._frames[camera], rows + self._first_obs[episodes][:, None])
+        return self._read_frames(camera, episodes, rows)
 
     def _refs(self, episodes: np.ndarray, anchors: np.ndarray, action_offsets: Sequence[int]) -> tuple[ClipRef, ...]:
         names = [str(store.path) for store in self.stores]
@@ -202,6 +206,12 @@ class ClipSampler:
     def clips(self, numbers: np.ndarray) -> ClipBatch:
         """Return the clips at the anchors ``numbers`` int [B], each in 0 .. len - 1."""
         return self.reader.read(self._episode[numbers], self._step[numbers], self._obs, self._act)
+
+    def starts(self, numbers: np.ndarray, cameras: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Return the first frames uint8 [B, 1, h, w, 3] of the episodes that the anchors ``numbers`` lie in."""
+        episodes = self._episode[numbers]
+        rows = np.zeros((len(episodes), 1), np.int64)
+        return {c: torch.from_numpy(self.reader.frames(c, episodes, rows)) for c in cameras}
 
 
 def held_out(metas: Iterable[EpisodeMeta], fraction: float) -> np.ndarray:

@@ -1,0 +1,1 @@
+"""Network parts without an opinion about what they predict."""

@@ -1,0 +1,1 @@
+"""Action-conditioned video world model: build, train, predict, and act inside it."""
