@@ -6,7 +6,10 @@ Three arms on the same held-out episodes, in the pictures that are recorded (uin
 * ``copy_last``: the start frame for ever, what a model without dynamics would show;
 * ``shuffled_actions``: the model under another episode's actions. A model that ignores actions scores as well as with the right ones.
 
-object and leak its state, open-loop ones do not.
+``output_dir`` holds ``episodes.jsonl`` (a line per episode and arm: each metric's mean and its curve in steps of four frames),
+``world_model.json`` (rows and paired differences with intervals over episodes), ``strips/*.npz`` (truth and prediction) and
+``artefact.json``. Action sets other than the expert's are part of the task's name ("tabletop/pick_place:open_loop"): an expert's actions
+point at the object and leak its state, open-loop ones do not.
 """
 
 from __future__ import annotations
