@@ -32,18 +32,19 @@ from robowm.errors import UserError
 from robowm.locks import exclusive
 
 VERSION_BASE = "1.3"
-RESERVED = ("size", "trusted")  # top-level keys that configure the configuration and are not arguments of run()
+RESERVED = ("size", "scene", "trusted")  # top-level keys that configure the configuration and are not arguments of run()
 FULL_ERROR = "HYDRA_FULL_ERROR"
-REQUEST_WAIT_S = 3.0  # how long a folder may stay locked by a process that is just ending
+CLAIM_WAIT_S = 3.0  # how long a folder may stay locked by a process that is just ending
 
 
 @dataclass(frozen=True)
 class App:
-    """A verb, the ``module:function`` it runs and the parameters that take a config node as it stands (a model to be built below)."""
+    """A verb, the ``module:function`` it runs, and what is particular about its keys."""
 
     verb: str
     run: str
-    nodes: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()  # parameters that take a config node as it stands: a model to be built below
+    helpers: tuple[str, ...] = ()  # keys that only other keys refer to
     claims: bool = True  # False: run() locks what it writes itself
 
     @property
@@ -140,14 +141,14 @@ def _run(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> A
         raise UserError(f"missing: {', '.join(missing)}; give e.g. {missing[0]}=... (robowm {app.verb} --help)")
     container = OmegaConf.to_container(cfg, resolve=True)
     trusted = container.get("trusted", [])
-    arguments = {key: _home(value) for key, value in container.items() if key not in RESERVED}
+    arguments = {key: _home(value) for key, value in container.items() if key not in (*RESERVED, *app.helpers)}
     check_targets(arguments, trusted)
     run = find(app.run)
     arguments["output_dir"] = output_dir
     check_call(run, arguments, app.verb)
     with ExitStack() as stack:
         if app.claims:
-            stack.enter_context(exclusive(output_dir, wait_s=REQUEST_WAIT_S))
+            stack.enter_context(exclusive(output_dir, wait_s=CLAIM_WAIT_S))
             _record(output_dir, app.verb, overrides, container)
         for key, value in arguments.items():
             if key not in app.nodes and isinstance(value, dict | list):

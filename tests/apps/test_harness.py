@@ -65,7 +65,7 @@ def test_full_error_adds_the_traceback_of_a_user_error(fake_app, capfd, monkeypa
 def test_a_second_run_into_a_folder_in_use_is_told(fake_app, capfd, monkeypatch, tmp_path):
     import multiprocessing
 
-    monkeypatch.setattr("robowm.apps.harness.REQUEST_WAIT_S", 0.0)
+    monkeypatch.setattr("robowm.apps.harness.CLAIM_WAIT_S", 0.0)
     context = multiprocessing.get_context("spawn")
     ready, stop = context.Event(), context.Event()
     holder = context.Process(target=hold, args=("out", ready, stop))

@@ -1,0 +1,14 @@
+"""``robowm train-success``: train the success classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from robowm.apps.harness import App, launch
+
+APP = App("train-success", "robowm.reward.train:run")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the verb with Hydra's command line and return the exit code."""
+    return launch(APP, argv)
