@@ -25,7 +25,7 @@ from robowm.report.study import (
     rows_of,
     tasks,
 )
-from robowm.report.style import BLUE, GREY, INK, RULE, VERMILION, house_style, new_figure, quiet, to_png
+from robowm.report.style import BLUE, GREY, INK, PAPER, RULE, VERMILION, house_style, new_figure, quiet, to_png
 from robowm.report.words import percent
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def draw_arms(axes: Axes, rows: Mapping[str, Mapping[str, Any]], metric: str) ->
     for y, arm in enumerate(arms):
         row, colour = rows[arm], BLUE if arm.startswith(EXTRA_TRAINING) else GREY
         axes.plot([row["low"], row["high"]], [y, y], color=colour, linewidth=2.4, solid_capstyle="butt")
-        hollow = {"markerfacecolor": "white"} if arm in REFERENCES else {}
+        hollow = {"markerfacecolor": PAPER} if arm in REFERENCES else {}
         axes.plot(row["value"], y, "o", color=colour, markersize=6.5, **hollow)
         text = percent(row["value"]) if metric in SHARES else f"{row['value']:.3g}"
         axes.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=8.5)
@@ -89,7 +89,7 @@ def draw_pairs(axes: Axes, pairs: Sequence[Mapping[str, Any]], metric: str, slot
         sure = pair["low"] > 0 or pair["high"] < 0
         colour = GREY if not sure else BLUE if (pair["diff"] > 0) != lower_is_better(metric) else VERMILION
         axes.plot([pair["low"], pair["high"]], [y, y], color=colour, linewidth=2.4, solid_capstyle="butt")
-        axes.plot(pair["diff"], y, "o", color=colour, markersize=6.5, markerfacecolor=colour if sure else "white")
+        axes.plot(pair["diff"], y, "o", color=colour, markersize=6.5, markerfacecolor=colour if sure else PAPER)
         text = minus(f"{100 * pair['diff']:+.1f}" if metric in SHARES else f"{pair['diff']:+.3g}")
         axes.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=8.5)
     axes.set_yticks(range(len(pairs)), [f"{pair['a']}\nminus {pair['b']}" for pair in pairs])

@@ -23,6 +23,7 @@ small, .soft, figcaption, caption { color: var(--soft); font-size: .875rem; }
 a { color: var(--accent); }
 code, pre { font: .85em/1.5 ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
 pre { background: var(--tint); padding: .8rem; overflow-x: auto; overflow-wrap: normal; border-radius: 4px; max-height: 32rem; }
+header .soft { max-width: none; }
 .lead { background: var(--tint); border-left: 4px solid var(--accent); padding: .8rem 1rem; margin: 1.2rem 0; max-width: none; }
 .lead p { margin: .3rem 0; max-width: 60rem; }
 .lead p:first-child { font-size: 1.12rem; font-weight: 600; line-height: 1.4; }
@@ -35,6 +36,7 @@ td.n, th.n { text-align: right; }
 tbody th { font-weight: 400; }
 td.long { white-space: normal; min-width: 14rem; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); gap: 1.4rem 1.6rem; align-items: start; }
+.grid.two { grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
 .films { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 16.5rem), 1fr)); gap: 1rem 1.2rem; align-items: start; }
 figure { margin: 0; min-width: 0; }
 figure svg { display: block; width: 100%; height: auto; }
@@ -88,11 +90,11 @@ def anchor(heading: str) -> str:
     return "-".join("".join(c if c.isalnum() else " " for c in heading.lower()).split())
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", text: int = 1) -> str:
-    """Return a table whose first column names the row; columns from ``text`` on are numbers. Cells are escaped."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", words: Sequence[int] = (0,)) -> str:
+    """Return a table whose first column names the row; all but the columns ``words`` are numbers. Cells are escaped."""
 
     def classes(i: int) -> str:
-        return ' class="n"' if i >= text else ""
+        return ' class="n"' if i not in words else ""
 
     heading = "".join(f'<th scope="col"{classes(i)}>{escape(cell)}</th>' for i, cell in enumerate(head))
     body = ""
@@ -114,7 +116,7 @@ def video(mp4: bytes, label: str) -> str:
     """Return a player with the film inside."""
     data = base64.b64encode(mp4).decode()
     source = f"data:video/mp4;base64,{data}"
-    return f'<video controls loop muted playsinline preload="metadata" aria-label="{escape(label)}" src="{source}"></video>'
+    return f'<video controls autoplay loop muted playsinline aria-label="{escape(label)}" src="{source}"></video>'
 
 
 def pairs_list(items: Iterable[tuple[str, str]]) -> str:

@@ -8,40 +8,46 @@ from typing import Any
 
 import numpy as np
 
-from robowm.metrics.stats import wilson
+from robowm.jsonl import recover_lines
+from robowm.metrics.stats import outcome_row
 from robowm.report.folders import Artefact, of_kind
 from robowm.report.study import Reliability
-from robowm.types import EvalRow
 
-CLASSIFIER = "success_classifier"
+CLASSIFIER, IMAGINED = "success_classifier", "imagined_vs_real"
 
 
 def rows(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
     """Return every row about a learned thing."""
-    return classifier_rows(artefacts)
+    return [*classifier_rows(artefacts), *false_success_rows(artefacts)]
+
+
+def classifier_rows(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
+    """Return precision and recall on real held-out episodes; the classifiers of a task count as so many training seeds."""
+    found: dict[tuple[str, str], dict[int, dict[int, float]]] = {}  # {(task, metric): {artefact: {case: right}}}
+    for number, artefact in enumerate(of_kind(artefacts, CLASSIFIER)):
+        counts = artefact.record["measured"]["confusion"]
+        task, hits = task_of(artefact, artefacts), counts["true_positive"]
+        for metric, misses in (("precision", counts["false_positive"]), ("recall", counts["false_negative"])):
+            if hits + misses:
+                cases = dict(enumerate([1.0] * hits + [0.0] * misses))
+                found.setdefault((task, f"{metric}/{CLASSIFIER}"), {})[number] = cases
+    return [asdict(outcome_row(task, CLASSIFIER, metric, cases)) for (task, metric), cases in found.items()]
+
+
+def false_success_rows(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
+    """Return the share of imagined successes that fail when their actions are executed; each comparison counts as a training seed."""
+    found: dict[tuple[str, str], dict[int, dict[int, float]]] = {}  # {(task, arm): {artefact: {episode: failed}}}
+    for number, artefact in enumerate(of_kind(artefacts, IMAGINED)):
+        claimed = [line for line in recover_lines(artefact.folder / "episodes.jsonl") if line["imagined"]]
+        if claimed:
+            label = (artefact.record["config"]["task"], artefact.record["config"]["arm"])
+            found.setdefault(label, {})[number] = {line["index"]: 1.0 - line["real"] for line in claimed}
+    return [asdict(outcome_row(task, arm, "false_success/imagined", cases)) for (task, arm), cases in found.items()]
 
 
 def pairs(artefacts: Sequence[Artefact], wanted: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the paired differences between world models that were written down beforehand."""
     return []
-
-
-def classifier_rows(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
-    """Return precision and recall on real held-out episodes; counts of several classifiers of a task are added up."""
-    counts: dict[str, np.ndarray] = {}  # {task: true positives, false positives, false negatives}
-    for artefact in of_kind(artefacts, CLASSIFIER):
-        found = artefact.record["measured"]["confusion"]
-        added = np.array([found["true_positive"], found["false_positive"], found["false_negative"]])
-        task = task_of(artefact, artefacts)
-        counts[task] = counts.get(task, 0) + added
-    rows = []
-    for task, (hits, false_alarms, misses) in counts.items():
-        for metric, total in (("precision", hits + false_alarms), ("recall", hits + misses)):
-            if total:
-                interval = wilson(int(hits), int(total))
-                row = EvalRow(task, CLASSIFIER, f"{metric}/{CLASSIFIER}", interval.value, interval.low, interval.high, interval.n)
-                rows.append(asdict(row))
-    return rows
 
 
 def reliabilities(artefacts: Sequence[Artefact]) -> list[Reliability]:

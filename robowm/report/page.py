@@ -68,8 +68,8 @@ def _arms(results: Mapping[str, Any]) -> str:
     body = "".join(_arms_of(results, task) for task in tasks(results))
     if body:
         body = (
-            "<p>Every arm starts from the same states, each once, in the simulator. Bars and brackets are 95 % intervals; "
-            f"{'two-level bootstrap over training seeds and starts' if len(results['train_seeds']) > 1 else 'over starts'}. "
+            "<p>Every arm starts from the same states, each once, in the simulator. Lines and brackets are 95 % intervals over "
+            f"{'training seeds and starts (two-level bootstrap)' if len(results['train_seeds']) > 1 else 'starts'}. "
             "A filled dot in a paired difference is an interval that leaves zero out.</p>\n" + body
         )
     return body
@@ -92,7 +92,7 @@ def _arms_of(results: Mapping[str, Any], task: str) -> str:
         rows.append(
             [arm, share(arm, "success"), interval(row), share(arm, "success_at_end"), share(arm, "success_at_reset"), f"{row['n']:,}"]
         )
-    body = f'<h3>{escape(task)}</h3>\n<div class="grid">{panels}</div>\n'
+    body = f'<h3>{escape(task)}</h3>\n<div class="grid two">{panels}</div>\n'
     body += html.table(["arm", "success %", "95 %", "at end %", "at reset %", "n"], rows)
     if pairs:
         body += _pairs_table(pairs)
@@ -113,7 +113,7 @@ def _pairs_table(pairs: Sequence[Mapping[str, Any]]) -> str:
         ]
         for pair in pairs
     ]
-    return html.table(["paired difference", "diff", "95 %", "wins", "losses", "n", "verdict"], rows)
+    return html.table(["paired difference", "diff", "95 %", "wins", "losses", "n", "verdict"], rows, words=(0, 6))
 
 
 # ---------------------------------------------------------------------- world model
@@ -222,7 +222,7 @@ def _other(results: Mapping[str, Any]) -> str:
     shown = {*SHARES, *FIDELITY, "precision", "recall", "false_success", "seconds"}
     rows = [row for row in results["rows"] if row["metric"].partition("/")[0] not in shown]
     cells = [[row["task"], row["arm"], row["metric"], number(row["value"], row["metric"]), interval(row), f"{row['n']:,}"] for row in rows]
-    return html.table(["task", "arm", "metric", "value", "95 %", "n"], cells, text=3) if cells else ""
+    return html.table(["task", "arm", "metric", "value", "95 %", "n"], cells, words=(0, 1, 2)) if cells else ""
 
 
 def _time(study: Study) -> str:
@@ -232,7 +232,7 @@ def _time(study: Study) -> str:
         return f'<div class="strip" tabindex="0">{drawn}</div>\n'
     rows = [row for row in study.results["rows"] if row["metric"].startswith("seconds/")]
     cells = [[row["metric"].partition("/")[2], row["arm"], _duration(row["value"])] for row in rows]
-    return html.table(["stage", "of", "time"], cells, text=2) if cells else ""
+    return html.table(["stage", "of", "time"], cells, words=(0, 1)) if cells else ""
 
 
 def _summed(stages: Sequence[Stage]) -> list[Stage]:
@@ -272,7 +272,7 @@ def _provenance(study: Study) -> str:
             ]
             for record in study.provenance
         ]
-        listing = html.table(["folder", "kind", "fingerprint", "made from", "commit"], cells, text=5)
+        listing = html.table(["folder", "kind", "fingerprint", "made from", "commit"], cells, words=range(5))
         body += f"<details><summary>{len(cells)} artefacts and what each was made from</summary>{listing}</details>\n"
     if study.config:
         body += f"<details><summary>Configuration</summary><pre>{escape(study.config)}</pre></details>\n"

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, RULE = "#1c2126", "#d4d8dd"  # written as the page's own colours in SVG, see `to_svg`
+INK, RULE, PAPER = "#1c2126", "#d4d8dd", "#fefefe"
 BLUE, VERMILION, GREEN, ORANGE, GREY = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#7d858e"  # Okabe and Ito (2008), and a grey
+_PAGE_COLOURS = {INK: "currentColor", RULE: "var(--rule)", PAPER: "var(--paper)", BLUE: "var(--accent)"}  # in SVG, see `to_svg`
 
 _RC = {
     "font.family": "sans-serif",
@@ -73,7 +74,7 @@ def quiet(axes: Axes, grid: str) -> None:
 
 
 def to_svg(figure: Figure, label: str) -> str:
-    """Return the figure as an inline SVG that takes text and rule colours from the page; ``label`` is read aloud instead of it."""
+    """Return the figure as an inline SVG that takes its colours from the page; ``label`` is read aloud instead of it."""
     buffer = io.StringIO()
     with house_style():
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
@@ -82,7 +83,8 @@ def to_svg(figure: Figure, label: str) -> str:
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.S)
     text = re.sub(r' id="(?:figure|axes|patch|line2d|text|xtick|ytick|matplotlib\.axis|PathCollection|LineCollection)_\d+"', "", text)
-    text = text.replace(INK, "currentColor").replace(RULE, "var(--rule)")
+    for ours, theirs in _PAGE_COLOURS.items():
+        text = text.replace(ours, theirs)
     return text.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
 
 
