@@ -110,12 +110,17 @@ def read_rows(group: Group, key: str, start: int = 0, stop: int | None = None, o
     with group.path.open("rb") as file:
         for index in range(start // length, -(-stop // length)):
             name = f"{key}/c{separator}{index}{tail}"
+            first, last = max(start, index * length), min(stop, (index + 1) * length)
+            target = out[first - start : last - start]
             try:
-                block = np.frombuffer(blosc.decompress(_read_entry(file, name, group.entries)), dtype).reshape(chunks)
+                data = _read_entry(file, name, group.entries)
+                if last - first == length and target.dtype == dtype and target.flags.c_contiguous:
+                    blosc.decompress(data, target)
+                else:
+                    block = np.frombuffer(blosc.decompress(data), dtype).reshape(chunks)
+                    target[:] = block[first - index * length : last - index * length]
             except (KeyError, ValueError, RuntimeError, struct.error) as error:
                 raise UserError(f"{group.path}: {name} is missing or damaged ({error}); delete the file or restore it") from error
-            first, last = max(start, index * length), min(stop, (index + 1) * length)
-            out[first - start : last - start] = block[first - index * length : last - index * length]
     return out
 
 
