@@ -60,7 +60,8 @@ def run_episodes(
     """Run each seed once, ``env.n`` side by side, and yield the finished episodes in the order of ``seeds``.
 
     ``stop_after_success`` ends an episode that many steps after its first success (None: at ``max_steps``). A policy's chunk is cut at
-    ``max_steps``. Success is ``nan`` (not judged) for imagined episodes, whose environment cannot know.
+    ``max_steps``. Success is ``nan`` (not judged) for imagined episodes, whose environment cannot know. Where the environment did not draw
+    every row (``render_rows``), the episodes come without frames.
     """
     for first in range(0, len(seeds), env.n):
         batch = list(seeds[first : first + env.n])
@@ -106,10 +107,11 @@ def _cut(
     def per_step(pick):
         return np.concatenate([pick(actions, steps)[i] for actions, steps in chunks])[:length]
 
+    drawn = all(frames.shape[1] == steps.obs.state.shape[1] for _, steps in chunks for frames in steps.obs.frames.values())
     success = np.concatenate([[at_reset], per_step(lambda _, steps: steps.success)])
     judged = source.kind != "imagined"
     episode = Episode(
-        frames={camera: observed(lambda o, c=camera: o.frames[c]) for camera in first.frames},
+        frames={camera: observed(lambda o, c=camera: o.frames[c]) for camera in first.frames if drawn},
         state=observed(lambda o: o.state),
         environment_state=None if first.environment_state is None else observed(lambda o: o.environment_state),
         action=per_step(lambda actions, _: actions),

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from robowm.rollout import run_episodes
+from robowm.rollout import Replay, run_episodes
+from robowm.types import Obs, Steps
 from tests.fakes import CounterEnv, NoisePolicy
 
 
@@ -35,3 +36,23 @@ def test_success_at_reset_is_seen():
     env = CounterEnv(2, goal=lambda seed: 0)
     rollout = next(run_episodes(env, NoisePolicy(), [1], max_steps=4, kind="rollout"))
     assert rollout.success_steps.all()
+
+
+def test_recorded_actions_are_played_again_and_then_held():
+    actions = [np.arange(6, dtype=np.float32).reshape(3, 2), np.arange(10, 20, dtype=np.float32).reshape(5, 2)]
+    for chunk in (1, 2, 7):
+        one, other = run_episodes(CounterEnv(2), Replay(actions, chunk), [0, 1], max_steps=5, kind="rollout")
+        np.testing.assert_array_equal(one.episode.action, [*actions[0], actions[0][-1], actions[0][-1]])
+        np.testing.assert_array_equal(other.episode.action, actions[1])
+
+
+def test_frames_that_were_not_all_drawn_are_left_out():
+    class Thrifty(CounterEnv):
+        def step(self, actions, active):
+            steps = super().step(actions, active)
+            few = {camera: frames[:, -2:] for camera, frames in steps.obs.frames.items()}
+            obs = Obs(few, steps.obs.state, None, steps.obs.task)
+            return Steps(obs, steps.reward, steps.success, steps.terminated, steps.valid)
+
+    episode = next(run_episodes(Thrifty(), NoisePolicy(), [0], max_steps=8, kind="rollout")).episode
+    assert episode.frames == {} and len(episode.state) == 9
