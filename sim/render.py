@@ -6,9 +6,11 @@ corrupts other live renderers; this wrapper makes its own context current before
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import sys
+import weakref
 from collections.abc import Sequence
 
 import mujoco
@@ -19,6 +21,7 @@ from robowm.errors import UserError
 BACKENDS = ("egl", "osmesa")
 INSTALL = "apt-get install -y --no-install-recommends libegl1 libosmesa6 libgl1"
 _chosen: list[str] = []  # the back-end that this process renders with, once known: GL libraries cannot be changed after loading
+_live: weakref.WeakSet[Renderer] = weakref.WeakSet()
 
 
 def backend_name() -> str:
@@ -54,9 +57,16 @@ def _open_any_context(width: int, height: int):
         except Exception as error:  # noqa: BLE001  PyOpenGL's own errors have no common base that can be imported before it loads
             tried.append(f"{backend}: {type(error).__name__}")
         else:
+            if not _chosen:
+                atexit.register(_close_all)  # after the back-end registered its own clean-up, so that ours runs before it
             _chosen[:] = [backend]
             return context
     raise UserError(f"no OpenGL back-end works here ({'; '.join(tried)}); install one: {INSTALL}, or run with cameras=[] (state only)")
+
+
+def _close_all() -> None:
+    for renderer in list(_live):
+        renderer.close()
 
 
 class Renderer:
@@ -89,6 +99,7 @@ class Renderer:
         self._scene = mujoco.MjvScene(model, maxgeom=100)
         self._option = mujoco.MjvOption()
         self._option.geomgroup[:] = [1, 1, 1, 0, 0, 0]
+        _live.add(self)
 
     def render(self, datas: Sequence[mujoco.MjData]) -> np.ndarray:
         """Return uint8 [len(datas), V, size, size, 3] RGB, row 0 at the top. The data's positions must be up to date."""

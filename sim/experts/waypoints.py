@@ -84,11 +84,13 @@ def _follow(script: Script, state: np.ndarray, truth: np.ndarray, progress: Prog
 def _expect(state: np.ndarray, truth: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Guess hand and object one step later: the hand covers most of its lead, a held object moves along."""
     held = (action[:, 4] > 0.5) & (np.linalg.norm(truth[:, :3] - state[:, :3], axis=1) < HELD_FROM)
-    later = state.copy()
-    later[:, :4] += FOLLOWED * (action[:, :4] - state[:, :4])
-    later[:, 4] = action[:, 4]
+    later = np.concatenate([state[:, :4] + FOLLOWED * (action[:, :4] - state[:, :4]), action[:, 4:]], 1)
+    move = np.where(held[:, None], later - state, 0)
     moved = truth.copy()
-    moved[:, :3] += np.where(held[:, None], later[:, :3] - state[:, :3], 0)
+    moved[:, :3] += move[:, :3]
+    cos, sin = np.cos(move[:, 3] / 2), np.sin(move[:, 3] / 2)
+    w, x, y, z = truth[:, 3:7].T
+    moved[:, 3:7] = np.column_stack([cos * w - sin * z, cos * x - sin * y, cos * y + sin * x, cos * z + sin * w])
     return later, moved
 
 

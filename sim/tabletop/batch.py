@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FPS = 10.0
 SUBSTEPS = round(1 / FPS / TIMESTEP)
 MAX_MOVE = np.array([0.05, 0.05, 0.05, 0.5, 1.0])  # [A] the set-point moves at most this far in one control step
+FAR = 100.0  # metres; nothing gets there, and NaN does not compare
 FULL_STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # positions, velocities, set-points, mocap, warm start: all that a step depends on
 
 
@@ -28,7 +29,11 @@ class Batch:
     def __init__(self, task: Task, n: int, image_size: int, cameras: Sequence[str], delta: bool, start_range: float):
         self._task, self._size, self._cameras, self._delta, self._range = task, image_size, tuple(cameras), delta, start_range
         self._model = build_model(task.bodies)
+        self._model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)  # never restart an episode behind our back
         self._datas = [mujoco.MjData(self._model) for _ in range(n)]
+        self._positions = [data.qpos for data in self._datas]  # views into the engine's memory
+        self._set_points = [data.ctrl for data in self._datas]
+        self._mocaps = [(data.mocap_pos, data.mocap_quat) for data in self._datas]
         self._seeds = np.zeros(0, int)
         self._renderer: Renderer | None = None
         self._last: np.ndarray | None = None  # uint8 [N, V, h, w, 3], what each environment showed last
@@ -51,13 +56,11 @@ class Batch:
         state = np.empty((n, horizon, len(STATE_NAMES)), np.float32)
         truth = np.empty((n, horizon, len(ENVIRONMENT_STATE_NAMES)), np.float32)
         pictures = [] if self._cameras else None
+        moving = np.flatnonzero(active)
         for k in range(horizon):
-            for i in np.flatnonzero(active):
-                self._advance(i, actions[i, k])
-            if k == 0 or active.any():
-                state[:, k], truth[:, k] = self._measure()
-            else:
-                state[:, k], truth[:, k] = state[:, k - 1], truth[:, k - 1]
+            if len(moving):
+                self._advance(moving, actions[moving, k])
+            state[:, k], truth[:, k] = self._measure()
             if pictures is not None and k >= horizon - rows:
                 pictures.append(self._look(active))
         success = self._task.holds(state, truth)
@@ -106,20 +109,23 @@ class Batch:
         data.ctrl[:] = [*start.hand[:4], *[start.hand[4] * FINGER_SQUEEZE] * 2]
         self._refresh(data)
 
-    def _advance(self, i: int, action: np.ndarray) -> None:
-        """One control step: move the set-point towards the (absolute or relative) target, within speed and workspace."""
-        data = self._datas[i]
-        before = np.append(data.ctrl[:4], data.ctrl[4] / FINGER_SQUEEZE)
-        target = np.asarray(action, float)
+    def _advance(self, rows: np.ndarray, actions: np.ndarray) -> None:
+        """One control step of environments ``rows`` [n]: move set-points towards ``actions`` [n, 5], within speed and workspace."""
+        before = np.array([self._set_points[i][:5] for i in rows])
+        before[:, 4] /= FINGER_SQUEEZE
+        target = actions.astype(float)
         if self._delta:
-            target = np.append(before[:4] + target[:4], target[4])
+            target[:, :4] += before[:, :4]
         target = np.clip(target, WORKSPACE[:, 0], WORKSPACE[:, 1])
         target = before + np.clip(target - before, -MAX_MOVE, MAX_MOVE)
-        data.ctrl[:4], data.ctrl[4:] = target[:4], target[4] * FINGER_SQUEEZE
-        mujoco.mj_step(self._model, data, SUBSTEPS)
-        if data.warning[mujoco.mjtWarning.mjWARN_BADQACC].number:
-            raise UserError(f"{self._task.name}: the physics of seed {self._seeds[i]} became unstable under action {action.tolist()}")
-        self._refresh(data)
+        target[:, 4] *= FINGER_SQUEEZE
+        for i, set_point in zip(rows, np.concatenate([target, target[:, 4:]], 1), strict=True):
+            data = self._datas[i]
+            self._set_points[i][:] = set_point
+            mujoco.mj_step(self._model, data, SUBSTEPS)
+            self._refresh(data)
+            if not (np.abs(self._positions[i]) < FAR).all():
+                raise UserError(f"{self._task.name}: the physics of start seed {self._seeds[i]} became unstable; please report the seed")
 
     def _refresh(self, data: mujoco.MjData) -> None:
         """Bring poses and cameras up to the positions without touching anything that the next step depends on."""
@@ -128,14 +134,14 @@ class Batch:
 
     def _measure(self) -> tuple[np.ndarray, np.ndarray]:
         """Return state f32 [N, 5] and environment state f32 [N, 10]."""
-        used = self._datas[: len(self._seeds)]
-        qpos = np.array([data.qpos for data in used])
+        n = len(self._seeds)
+        qpos = np.array(self._positions[:n])
         gripper = qpos[:, self._fingers].mean(1, keepdims=True) / FINGER_TRAVEL
         state = np.concatenate([qpos[:, self._hand], gripper], 1)
-        quat = np.array([data.mocap_quat[0] for data in used])
+        place = np.array([position[0, :2] for position, _ in self._mocaps[:n]])
+        quat = np.array([quat[0] for _, quat in self._mocaps[:n]])
         yaw = 2 * np.arctan2(quat[:, 3:], quat[:, :1])
-        target = np.concatenate([np.array([data.mocap_pos[0, :2] for data in used]), yaw], 1)
-        truth = np.concatenate([qpos[:, self._object : self._object + 7], target], 1)
+        truth = np.concatenate([qpos[:, self._object : self._object + 7], place, yaw], 1)
         return state.astype(np.float32), truth.astype(np.float32)
 
     def _look(self, active: np.ndarray) -> np.ndarray:

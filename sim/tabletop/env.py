@@ -13,6 +13,7 @@ from sim.tabletop.batch import FPS, Batch, spec
 from sim.tabletop.scene import MAX_SIZE
 from sim.tabletop.task import ACTION_NAMES
 from sim.tabletop.tasks import load_task
+from sim.tabletop.workers import Pool
 
 CAMERAS = ("external", "wrist")
 MIN_SIZE = 16
@@ -57,7 +58,13 @@ class TabletopEnv:
         loaded = load_task(task)
         self.n, self.task_name, self.render_rows = n, f"tabletop/{loaded.name}", render_rows
         self.action_kind, self.cameras, self.image_size = action_kind, tuple(cameras), image_size
-        self._batch = Batch(loaded, n, image_size, self.cameras, action_kind == "delta", start_range)
+        settings = {
+            "image_size": image_size,
+            "cameras": self.cameras,
+            "delta": action_kind == "delta",
+            "start_range": start_range,
+        }
+        self._batch = Batch(loaded, n, **settings) if workers == 1 else Pool(task, n, workers, **settings)
         self._running = 0  # episodes since the last reset
 
     def spec(self) -> dict:

@@ -10,7 +10,7 @@ import mujoco
 import numpy as np
 
 WORKSPACE = np.array([[-0.12, 0.12], [-0.12, 0.12], [0.014, 0.15], [-1.4, 1.4], [0.0, 1.0]])  # [A, 2] lowest and highest target
-TIMESTEP = 0.005
+TIMESTEP = 0.01
 FINGER_TRAVEL = 0.034  # of each finger, from 70 mm apart to 2 mm
 FINGER_SQUEEZE = 0.037  # set-point of a closed finger: a little further than it can go, so that it presses
 MAX_SIZE = 256  # pixels
@@ -26,16 +26,16 @@ SEEN_ONLY = 'contype="0" conaffinity="0"'
 _SCENE = """
 <mujoco model="tabletop">
   <compiler angle="radian" autolimits="true"/>
-  <option timestep="{timestep}" integrator="implicitfast" cone="elliptic" impratio="3" iterations="20" ls_iterations="10"/>
+  <option timestep="{timestep}" integrator="implicitfast"/>
   <size memory="1M"/>
   <visual>
-    <quality shadowsize="0" offsamples="0"/>
+    <quality shadowsize="0" offsamples="0" numslices="14" numstacks="8" numquads="1"/>
     <headlight ambient=".45 .45 .45" diffuse=".45 .45 .45" specular="0 0 0"/>
     <map znear=".02" zfar="8"/>
   </visual>
   <statistic extent="0.5" center="0 0 0"/>
   <default>
-    <geom friction="1 .01 .0005" solref=".01 1" density="400"/>
+    <geom friction="1 .01 .0005" density="400"/>
     <default class="finger">
       <geom type="box" size=".008 .005 .030" pos="0 0 .018" rgba=".95 .80 .20 1" mass=".04" contype="1" conaffinity="2"
         friction="1.5 .02 .001"/>
@@ -67,9 +67,9 @@ _SCENE = """
   </worldbody>
   <contact><exclude body1="finger_left" body2="finger_right"/></contact>
   <actuator>
-    <position joint="hand_x" kp="500" dampratio="1"/>
-    <position joint="hand_y" kp="500" dampratio="1"/>
-    <position joint="hand_z" kp="500" dampratio="1"/>
+    <position joint="hand_x" kp="500" dampratio="1" forcerange="-12 12"/>
+    <position joint="hand_y" kp="500" dampratio="1" forcerange="-12 12"/>
+    <position joint="hand_z" kp="500" dampratio="1" forcerange="-12 12"/>
     <position joint="hand_yaw" kp="1.5" dampratio="1"/>
     <position joint="finger_left" kp="150" dampratio="1"/>
     <position joint="finger_right" kp="150" dampratio="1"/>
