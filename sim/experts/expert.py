@@ -49,7 +49,8 @@ class ScriptedExpert:
         if not self._noise:
             return actions.astype(np.float32), replace(memory, progress=progress)
         noise, disturbance = smooth(memory.disturbance, rngs, self._chunk, self._noise)
-        actions[:, :, :4] += noise
+        felt = np.array([phase.noise for phase in self._script.phases])[progress.phase]
+        actions[:, :, :4] += felt[:, None, None] * noise
         return actions.astype(np.float32), ExpertMemory(progress, disturbance)
 
 

@@ -14,12 +14,12 @@ OVER = DEPTH + 0.012  # the foot travels this high
 
 PHASES = (
     Phase("above", gripper=0, tolerance=0.012),
-    Phase("down", gripper=0, tolerance=0.006),
+    Phase("down", gripper=0, tolerance=0.006, noise=0.5),
     Phase("grasp", gripper=1, tolerance=0.02, dwell=2),
     Phase("lift", gripper=1, tolerance=0.02),
     Phase("carry", gripper=1, tolerance=0.010),
-    Phase("align", gripper=1, tolerance=0.003, speed=0.7),
-    Phase("insert", gripper=1, tolerance=0.004, speed=0.7),
+    Phase("align", gripper=1, tolerance=0.003, speed=0.7, noise=0.3),
+    Phase("insert", gripper=1, tolerance=0.004, speed=0.7, noise=0.3),
     Phase("release", gripper=0, tolerance=0.03, dwell=2),
     Phase("leave", gripper=0),
 )

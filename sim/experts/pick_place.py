@@ -11,7 +11,7 @@ HIGH, GRASP, DROP = 0.080, 0.016, 0.026  # heights of the pinch point in metres
 
 PHASES = (
     Phase("above", gripper=0, tolerance=0.012),
-    Phase("down", gripper=0, tolerance=0.006),
+    Phase("down", gripper=0, tolerance=0.006, noise=0.5),
     Phase("grasp", gripper=1, tolerance=0.02, dwell=2),
     Phase("lift", gripper=1, tolerance=0.02),
     Phase("carry", gripper=1, tolerance=0.010),

@@ -15,7 +15,7 @@ TOUCH = 0.034  # where it pushes from: puck's radius + half the depth of the clo
 PHASES = (
     Phase("above", gripper=1, tolerance=0.015),
     Phase("down", gripper=1, tolerance=0.010),
-    Phase("push", gripper=1, tolerance=0.0, speed=0.8),
+    Phase("push", gripper=1, tolerance=0.0, speed=0.6, noise=0.5),
     Phase("back off", gripper=1, tolerance=0.012),
     Phase("leave", gripper=1),
 )

@@ -25,6 +25,7 @@ class Phase:
     tolerance: float = 0.01  # metres; yaw: 10x as many radians
     dwell: int = 0
     speed: float = 1.0
+    noise: float = 1.0  # share of the expert's disturbance felt here: fine work is done with a steadier hand
 
 
 @dataclass(frozen=True)

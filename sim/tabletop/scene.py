@@ -45,7 +45,7 @@ _SCENE = """
     <light pos="-.3 -.4 .8" dir=".35 .45 -.8" directional="true" diffuse=".4 .4 .4" specular="0 0 0"/>
     <geom name="floor" type="plane" size="1 1 .1" contype="2" conaffinity="0" group="4"/>
     <geom name="table" type="box" size=".5 .5 .01" pos="0 0 -.01" rgba=".30 .31 .36 1" {seen_only}/>
-    <camera name="external" pos="0 -.30 .40" xyaxes="1 0 0 0 .78 .62" fovy="38"/>
+    <camera name="external" pos="0 -.30 .40" xyaxes="1 0 0 0 .76 .65" fovy="35"/>
     <body name="hand" gravcomp="1">
       <joint name="hand_x" type="slide" axis="1 0 0"/>
       <joint name="hand_y" type="slide" axis="0 1 0"/>

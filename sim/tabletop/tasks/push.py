@@ -20,9 +20,9 @@ def _bodies() -> str:
 
 
 def _sample(rng: np.random.Generator, start_range: float) -> Start:
-    hand = uniform(rng, [-0.04, -0.11, 0.06, -0.2, 1.0], [0.04, -0.07, 0.08, 0.2, 1.0], start_range)
-    puck = uniform(rng, [-0.06, -0.05, HALF_HEIGHT, 0.0], [0.06, 0.0, HALF_HEIGHT, 0.0], start_range)
-    disc = uniform(rng, [-0.07, 0.06, 0.0], [0.07, 0.09, 0.0], start_range)
+    hand = uniform(rng, [-0.06, 0.03, 0.08, -0.2, 1.0], [0.06, 0.11, 0.10, 0.2, 1.0], start_range)
+    puck = uniform(rng, [-0.06, 0.0, HALF_HEIGHT, 0.0], [0.06, 0.05, HALF_HEIGHT, 0.0], start_range)
+    disc = uniform(rng, [-0.07, -0.09, 0.0], [0.07, -0.06, 0.0], start_range)
     return Start(hand, puck, disc)
 
 
