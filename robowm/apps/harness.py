@@ -20,15 +20,15 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 import robowm
-from robowm.apps.cli import module_of
+from robowm.apps.cli import VERBS, module_of
 from robowm.apps.explain import EXPLAINED, check_call, check_targets, explain, user_error
-from robowm.apps.help import help_text
+from robowm.apps.help import compose_config, help_text
 from robowm.apps.sweeps import Outcome, Sweep, asks_for_sweep
 from robowm.artefacts import ARTEFACT, write_json
-from robowm.errors import UserError
+from robowm.errors import UserError, nearest
 from robowm.locks import exclusive
 
 VERSION_BASE = "1.3"
@@ -156,6 +156,27 @@ def _run(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> A
                 if callable(close := getattr(arguments[key], "close", None)):
                     stack.callback(close)
         return run(**arguments)
+
+
+def compose_verb(verb: str, words: Sequence[str]) -> dict[str, Any]:
+    """Return the whole config of ``robowm verb words...`` without running it; a wrong key is a UserError."""
+    if verb not in VERBS:
+        raise UserError(f"unknown verb {verb!r}; {nearest(verb, VERBS)}")
+    try:
+        cfg = compose_config(module_of(verb), config_folder(), list(words))
+        with open_dict(cfg):
+            del cfg["hydra"]
+        return OmegaConf.to_container(cfg, resolve=True)
+    except EXPLAINED as error:
+        raise UserError(f"{verb}: {explain(error, verb, config_folder())}") from error
+
+
+def size_overrides(size: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the overrides that give another verb the same size: its name, and what was changed in it."""
+    stored = OmegaConf.to_container(OmegaConf.load(config_folder() / "size" / f"{size['name']}.yaml"))
+    parts = {part: values for part, values in size.items() if isinstance(values, Mapping)}
+    changed = {f"size.{part}.{key}": v for part, values in parts.items() for key, v in values.items() if stored[part].get(key) != v}
+    return {"size": size["name"], **changed}
 
 
 def find(path: str) -> Any:

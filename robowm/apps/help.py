@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -19,7 +18,6 @@ LINE = re.compile(r"^(?P<indent> *)(?:- )?(?P<key>[\w.]+):(?P<value>[^#]*)(?:#\s
 
 def compose_config(config_name: str, configs: Path, overrides: list[str] | None = None) -> DictConfig:
     """Compose a config without running it, with Hydra's own settings under ``hydra``."""
-    GlobalHydra.instance().clear()
     with initialize_config_dir(config_dir=str(configs), version_base="1.3"):
         return compose(config_name, overrides=overrides or [], return_hydra_config=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 from robowm.errors import UserError
 from robowm.flywheel.display import Display, Shown, clock
 from robowm.flywheel.ledger import Entry, Ledger, request_of
-from robowm.flywheel.processes import Running, start, stop, tail
+from robowm.flywheel.processes import Running, printed, start, stop, tail
 from robowm.flywheel.stages import Stage, expand, makespan, order, unit_name
 from robowm.locks import exclusive
 from robowm.progress import read_progress
@@ -38,6 +39,7 @@ def run(
     offsets: Mapping[str, Mapping[str, int]] | None = None,
     common: Mapping[str, Any] | None = None,
     final: Mapping[str, Mapping[str, Any]] | None = None,
+    publish: Mapping[str, str] | None = None,
     workers: int = 2,
     threads: int = 1,
     command: Sequence[str] = COMMAND,
@@ -45,7 +47,9 @@ def run(
     """Run ``stages`` (see stages.py) of every unit in ``task`` x ``train_seed``, then the ``final`` stages over all units that ended.
 
     ``compose(verb, overrides)`` returns a verb's whole config, so that every stage is checked before the first one starts and a changed
-    default counts as a changed request. Finished stages are skipped, cut-off ones resume. A stage that fails stops only those that need it.
+    default counts as a changed request. Finished stages are skipped, cut-off ones resume; a stage that fails stops only those that need
+    it. The final stages wait for other flywheels' units in ``output_dir``; what they print is shown, and ``publish`` names files of theirs
+    to copy ({to: from}, below ``output_dir``).
 
     Returns {"seconds", "stages": {name: {"status", "seconds"}}}. Raises UserError, naming the logs, if a stage failed.
     """
@@ -65,12 +69,29 @@ def run(
         loop = _Loop(units, requests, ledger, display, workers, threads, tuple(command))
         loop.run()
     status = dict(loop.status)
-    if last and not loop.failed:
+    open_units = ledger.unfinished(stages, GATHERED)
+    if last and not loop.failed and not open_units:
         with exclusive(output_dir / GATHERED, wait_s=GATHER_WAIT_S):
             gathered = _Loop(last, requests, ledger, display, workers, threads, tuple(command), extra_inputs=ledger.results())
             gathered.run()
+            _publish(publish or {}, output_dir)
         status |= gathered.status
+        for stage in last:
+            print(*printed(ledger.folder(LOGS) / log_name(stage.name)), sep="\n")
+    elif last and open_units:
+        display.say(f"not gathered yet: {', '.join(open_units)} not finished")
     return _summary(status, time.monotonic() - began, output_dir)
+
+
+def _publish(files: Mapping[str, str], output_dir: Path) -> None:
+    for target, source in files.items():
+        if (output_dir / source).is_file():
+            shutil.copyfile(output_dir / source, output_dir / target)
+
+
+def log_name(stage: str) -> str:
+    """Return the file name of a stage's log."""
+    return f"{stage.replace('/', '.')}.log"
 
 
 def _final_stages(final, stages, tasks, train_seeds, output_dir: Path, common) -> list[Stage]:
@@ -157,7 +178,7 @@ class _Loop:
         folders = {need: str(self.ledger.folder(need)) for need in stage.needs}
         folder = self.ledger.folder(stage.name)
         words = [*self.command, stage.verb, *stage.words(folders), f"output_dir={folder}"]
-        log = self.ledger.folder(LOGS) / f"{stage.name.replace('/', '.')}.log"
+        log = self.ledger.folder(LOGS) / log_name(stage.name)
         self.running.append(start(stage.name, words, log, self.threads))
         self.display.say(f"{stage.name}: started")
 

@@ -69,6 +69,11 @@ def tail(log: Path, lines: int) -> list[str]:
     return [line.rsplit("\r", 1)[-1][:200] for line in text.rstrip().splitlines()[-lines:]]
 
 
+def printed(log: Path) -> list[str]:
+    """Return what the last command in a log printed."""
+    return log.read_text(errors="replace").rpartition("\n$ ")[2].splitlines()[1:] if log.is_file() else []
+
+
 def _signal(stage: Running, number: int) -> None:
     if stage.process.poll() is None:
         try:

@@ -41,6 +41,8 @@ def main(verb, *words):
         print("first line")
         print("the reason")
         return 1
+    if "say" in given:
+        print(given["say"].strip("'"))
     pause = float(given.get("pause", 0))
     with Progress(folder, 10, verb) as progress:
         for _ in range(10):

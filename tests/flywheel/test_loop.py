@@ -80,9 +80,23 @@ def test_final_stages_see_all_units_also_those_of_other_flywheels(tmp_path):
     flywheel(tmp_path, train_seed=[0, 1], final=final)
     assert value_of(tmp_path, "push-1/sum") == 232
     assert flywheel(tmp_path, train_seed=1, final=final)["stages"]["all/gather"]["status"] == "skipped"
-    later = flywheel(tmp_path, task="insert", train_seed=1, final=final)
+    later = flywheel(tmp_path, task="insert", train_seed=1, final=final, publish={"copy.json": "all/gather/artefact.json"})
+    assert (tmp_path / "copy.json").read_text() == (tmp_path / "all" / "gather" / "artefact.json").read_text()
     assert later["stages"]["all/gather"]["status"] == "done"
     assert f"root={tmp_path}" in (tmp_path / "logs" / "all.gather.log").read_text()
+
+
+def test_final_stages_wait_for_units_that_are_not_finished_and_their_words_are_shown(tmp_path, capsys):
+    final = {"gather": {"verb": "make", "overrides": {"value": 1, "say": "the table"}}}
+    (tmp_path / "break-base").write_text("")
+    with pytest.raises(UserError, match="failed"):
+        flywheel(tmp_path, final=final)
+    (tmp_path / "break-base").unlink()
+    result = flywheel(tmp_path, task="insert", final=final)
+    assert "all/gather" not in result["stages"]
+    assert "not gathered yet: push-0 not finished" in capsys.readouterr().out
+    assert flywheel(tmp_path, final=final)["stages"]["all/gather"]["status"] == "done"
+    assert "\nthe table\n" in capsys.readouterr().out
 
 
 def test_two_stages_run_side_by_side_with_one_thread_each(tmp_path):
