@@ -1,7 +1,7 @@
 """What every episode of a store has in common, what is known about one without reading its frames, and the check at the door.
 
 Conventions of all stores: frames are uint8 RGB with row 0 at the top of the picture; states and actions are float32 in metres and radians;
-a dimension whose name contains ``gripper`` runs from 0 = open to 1 = closed unless ``StoreSpec.gripper`` says otherwise.
+an action dimension whose name contains ``gripper`` runs from 0 = open to 1 = closed unless ``StoreSpec.gripper`` says otherwise.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StoreSpec:
     environment_state_names: list[str] | None  # E names; None where the simulator's truth is not recorded
     fps: float  # control steps per second
     action_kind: Literal["absolute", "delta"]
-    gripper: tuple[float, float] | None = (0.0, 1.0)  # (open, closed) value of the dimensions named gripper; None = unknown
+    gripper: tuple[float, float] | None = (0.0, 1.0)  # (open, closed) of action dimensions named gripper; None: unknown
 
     def __post_init__(self):
         object.__setattr__(self, "cameras", {name: (int(h), int(w)) for name, (h, w) in self.cameras.items()})
