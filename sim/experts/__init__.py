@@ -1,5 +1,6 @@
 """Scripted policies: one expert script per task file, and policies that serve as controls or as action sets."""
 
+from sim.experts.controls import AsDelta, NeverMoves, OpenLoop, Perturbed
 from sim.experts.expert import ScriptedExpert
 
-__all__ = ["ScriptedExpert"]
+__all__ = ["AsDelta", "NeverMoves", "OpenLoop", "Perturbed", "ScriptedExpert"]

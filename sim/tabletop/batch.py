@@ -10,16 +10,14 @@ import numpy as np
 
 from robowm.errors import UserError
 from robowm.types import Obs, Steps
-from sim.tabletop.scene import FINGER_JOINTS, FINGER_SQUEEZE, FINGER_TRAVEL, HAND_JOINTS, TIMESTEP, WORKSPACE, build_model
+from sim.tabletop.control import FAR, FPS, absolute, next_set_point
+from sim.tabletop.scene import FINGER_JOINTS, FINGER_SQUEEZE, FINGER_TRAVEL, HAND_JOINTS, TIMESTEP, build_model
 from sim.tabletop.task import ACTION_NAMES, ENVIRONMENT_STATE_NAMES, STATE_NAMES, Start, Task
 
 if TYPE_CHECKING:
     from sim.render import Renderer
 
-FPS = 10.0
 SUBSTEPS = round(1 / FPS / TIMESTEP)
-MAX_MOVE = np.array([0.05, 0.05, 0.05, 0.5, 1.0])  # [A] the set-point moves at most this far in one control step
-FAR = 100.0  # metres; nothing gets there, and NaN does not compare
 FULL_STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # positions, velocities, set-points, mocap, warm start: all that a step depends on
 
 
@@ -114,12 +112,9 @@ class Batch:
         before = np.array([self._set_points[i][:5] for i in rows])
         before[:, 4] /= FINGER_SQUEEZE
         target = actions.astype(float)
-        if self._delta:
-            target[:, :4] += before[:, :4]
-        target = np.clip(target, WORKSPACE[:, 0], WORKSPACE[:, 1])
-        target = before + np.clip(target - before, -MAX_MOVE, MAX_MOVE)
-        target[:, 4] *= FINGER_SQUEEZE
-        for i, set_point in zip(rows, np.concatenate([target, target[:, 4:]], 1), strict=True):
+        after = next_set_point(before, absolute(before, target) if self._delta else target)
+        after[:, 4] *= FINGER_SQUEEZE
+        for i, set_point in zip(rows, np.concatenate([after, after[:, 4:]], 1), strict=True):
             data = self._datas[i]
             self._set_points[i][:] = set_point
             mujoco.mj_step(self._model, data, SUBSTEPS)

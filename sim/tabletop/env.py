@@ -9,7 +9,8 @@ import numpy as np
 
 from robowm.errors import UserError, nearest
 from robowm.types import Obs, Steps
-from sim.tabletop.batch import FPS, Batch, spec
+from sim.tabletop.batch import Batch, spec
+from sim.tabletop.control import FPS
 from sim.tabletop.scene import MAX_SIZE
 from sim.tabletop.task import ACTION_NAMES
 from sim.tabletop.tasks import load_task

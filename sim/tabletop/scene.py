@@ -7,9 +7,7 @@ set-point. A task adds one free body called ``object`` and one mocap body called
 from __future__ import annotations
 
 import mujoco
-import numpy as np
 
-WORKSPACE = np.array([[-0.12, 0.12], [-0.12, 0.12], [0.014, 0.15], [-1.4, 1.4], [0.0, 1.0]])  # [A, 2] lowest and highest target
 TIMESTEP = 0.01
 FINGER_TRAVEL = 0.034  # of each finger, from 70 mm apart to 2 mm
 FINGER_SQUEEZE = 0.037  # set-point of a closed finger: a little further than it can go, so that it presses

@@ -146,7 +146,9 @@ class Pool:
             code = None
         self.close()
         what = what or f"ended by itself (exit code {code}; -9: killed, often for memory)"
-        raise UserError(f"tabletop worker {k} (process {worker.pid}) {what}; start again, with fewer workers or a smaller n if it recurs")
+        raise UserError(
+            f"tabletop worker {k} (process {worker.pid}) {what}; start again, with fewer workers or a smaller n if it recurs"
+        ) from None
 
     def _obs(self, got: dict[str, np.ndarray]) -> Obs:
         frames = {name.removeprefix("frames/"): array for name, array in got.items() if name.startswith("frames/")}
