@@ -1,55 +1,138 @@
-"""A small U-Net over feature maps, modulated by a conditioning vector (Ronneberger et al. 2015; the shape of DDPM's, Ho et al. 2020)."""
+"""A small U-Net that predicts a few frames of several cameras at once, sized for a CPU core.
+
+All rows and views are stacked on channels after pixel-unshuffling, so one pass at reduced resolution sees everything and views inform each
+other. Actions, proprioception and noise levels form one conditioning vector that modulates every block, and are also drawn onto the
+coarsest feature map, because absolute targets say where in the picture things will be.
+
+Each predicted pixel is a mixture of newly painted colour, the last context frame and the first context frame, with predicted weights
+(compositing as in SAVP, Lee et al. 2018): what stands still is copied, not repainted, so it stays sharp over long rollouts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from robowm.nn.blocks import Attention, ResBlock, norm, zeroed
+from robowm.errors import UserError
+from robowm.nn.blocks import Attention, LevelEmbedding, ResBlock, norm, zeroed
+from robowm.nn.shape import VideoShape
+
+LEVEL_WIDTH = 16  # features per noise level
+COLOURS, SOURCES = 3, 3  # outputs per pixel: colour, and weights of new colour, last frame, first frame
 
 
-class UNet(nn.Module):
-    """Maps [B, inputs, h, w] and a condition [B, condition] to ([B, outputs, h, w], features of the lowest level [B, c, h', w']).
+class VideoUNet(nn.Module):
+    """See nn/shape.py for inputs and outputs.
 
-    ``patch`` folds patch x patch pixels into channels first (pixel-unshuffle), which saves most of the cost at full resolution. There is
-    one level per entry of ``widths``; each further one halves the side. Attention sits at the lowest level alone. Starts as the zero map.
+    Args:
+        shape: the data's sizes.
+        channels: of each resolution, finest first; each resolution halves the side.
+        patch: pixel-unshuffle factor in front; the finest feature map is image / patch.
+        depth: residual blocks per resolution and direction.
+        condition: width of the conditioning vector.
+        attention: whether positions of the coarsest map attend to each other.
     """
 
-    def __init__(self, inputs: int, outputs: int, condition: int, widths: Sequence[int], blocks: int, patch: int) -> None:
+    def __init__(
+        self,
+        *,
+        shape: VideoShape,
+        channels: Sequence[int] = (64, 128, 192),
+        patch: int = 2,
+        depth: int = 1,
+        condition: int = 256,
+        attention: bool = False,
+    ) -> None:
         super().__init__()
-        self.patch, self.multiple = patch, patch * 2 ** (len(widths) - 1)
-        self.enter = nn.Conv2d(inputs * patch**2, widths[0], 3, padding=1)
-        self.down, self.up = nn.ModuleList(), nn.ModuleList()
-        channels, skips = widths[0], []
-        for width in widths:
-            sizes = [channels] + [width] * (blocks - 1)
-            self.down.append(nn.ModuleList(ResBlock(size, width, condition) for size in sizes))
-            channels = width
-            skips.append(width)
-        self.middle = nn.ModuleList([ResBlock(channels, channels, condition), Attention(channels), ResBlock(channels, channels, condition)])
-        for level, width in reversed(list(enumerate(widths))):
-            sizes = [channels + skips[level]] + [width] * (blocks - 1)
-            self.up.append(nn.ModuleList(ResBlock(size, width, condition) for size in sizes))
-            channels = width
-        self.leave = nn.Sequential(norm(channels), nn.SiLU(), zeroed(nn.Conv2d(channels, outputs * patch**2, 3, padding=1)))
-        self.features = widths[-1]
+        factor = patch * 2 ** (len(channels) - 1)
+        if shape.height % factor or shape.width % factor:
+            raise UserError(f"frames of {shape.height}x{shape.width} do not divide by {factor} (patch and {len(channels)} resolutions)")
+        self.shape, self.patch = shape, patch
+        channels = list(channels)
+        coarse = (shape.height // factor, shape.width // factor)
+        stacked = (shape.context + shape.frames) * shape.views * 3 * patch**2
+        painted = shape.frames * shape.views * (COLOURS + SOURCES) * patch**2
+        self.state = StatePath(shape, channels[-1], coarse, condition)
+        self.level = LevelEmbedding(LEVEL_WIDTH)
+        self.condition = nn.Sequential(
+            nn.Linear((shape.context + shape.frames) * LEVEL_WIDTH + self.state.condition_dim, condition),
+            nn.SiLU(),
+            nn.Linear(condition, condition),
+            nn.SiLU(),
+        )
+        self.stem = nn.Conv2d(stacked, channels[0], 1)
+        self.down, self.shrink = nn.ModuleList(), nn.ModuleList()
+        for c, following in pairwise(channels):
+            self.down.append(nn.ModuleList(ResBlock(c, c, condition) for _ in range(depth)))
+            self.shrink.append(nn.Conv2d(c, following, 2, stride=2))
+        self.draw = nn.Linear(condition, channels[-1] * coarse[0] * coarse[1])
+        self.middle = ResBlock(channels[-1], channels[-1], condition)
+        self.attention = Attention(channels[-1]) if attention else nn.Identity()
+        self.grow, self.up = nn.ModuleList(), nn.ModuleList()
+        for coarser, c in pairwise(reversed(channels)):
+            self.grow.append(nn.Conv2d(coarser, 4 * c, 1))
+            self.up.append(nn.ModuleList(ResBlock(2 * c if i == 0 else c, c, condition) for i in range(depth)))
+        self.out_norm, self.out = norm(channels[0]), nn.Conv2d(channels[0], painted, 1)
+        self.coarse = coarse
 
-    def forward(self, x: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
-        x = self.enter(F.pixel_unshuffle(x, self.patch))
-        skips = []
-        for level, blocks in enumerate(self.down):
-            x = F.avg_pool2d(x, 2) if level else x
+    def forward(self, video: Tensor, level: Tensor, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """See nn/shape.py."""
+        expected, condition = self.state.expect(state, action)
+        condition = self.condition(torch.cat([self.level(level), condition], 1))
+        x = F.pixel_unshuffle(video.flatten(1, 3), self.patch).contiguous(memory_format=torch.channels_last)
+        x, skips = self.stem(x), []
+        for blocks, shrink in zip(self.down, self.shrink, strict=True):
             for block in blocks:
                 x = block(x, condition)
             skips.append(x)
-        first, attention, second = self.middle
-        x = lowest = second(attention(first(x, condition)), condition)
-        for level, blocks in enumerate(self.up):
-            x = F.interpolate(x, scale_factor=2, mode="nearest") if level else x
-            x = torch.cat([x, skips[-1 - level]], 1)
+            x = shrink(x)
+        x = x + self.draw(condition).unflatten(1, (-1, *self.coarse))
+        x = self.attention(self.middle(x, condition))
+        state = expected + self.state.correct(x, condition)
+        for blocks, grow in zip(self.up, self.grow, strict=True):
+            x = torch.cat([F.pixel_shuffle(grow(x), 2), skips.pop()], 1)
             for block in blocks:
                 x = block(x, condition)
-        return F.pixel_shuffle(self.leave(x), self.patch), lowest
+        painted = F.pixel_shuffle(self.out(F.silu(self.out_norm(x))), self.patch)
+        painted = painted.unflatten(1, (self.shape.frames, self.shape.views, COLOURS + SOURCES)).float()
+        return composite(painted, video[:, self.shape.context - 1], video[:, 0]), state
+
+
+def composite(painted: Tensor, last: Tensor, first: Tensor) -> Tensor:
+    """Mix new colour with the last and the first context frame: [B, F, V, 6, h, w] and twice [B, V, 3, h, w] to [B, F, V, 3, h, w]."""
+    weight = painted[:, :, :, COLOURS:].softmax(3)
+    new, kept, back = weight.split(1, 3)
+    return new * painted[:, :, :, :COLOURS] + kept * last[:, None] + back * first[:, None]
+
+
+class StatePath(nn.Module):
+    """Proprioception: what actions alone let one expect, in the conditioning from the start, then a correction from what the pictures show.
+
+    A small network sees the last states and the actions; where the hand will be is mostly its target. Contacts (does the gripper close on
+    something?) need the pictures.
+    """
+
+    def __init__(self, shape: VideoShape, channels: int, coarse: tuple[int, int], condition: int, width: int = 128) -> None:
+        super().__init__()
+        self._shape = shape
+        seen = shape.context * shape.state_dim + shape.frames * shape.action_dim
+        ahead = shape.frames * shape.state_dim
+        self.condition_dim = seen + ahead
+        self.linear = nn.Linear(seen, ahead)
+        self.curved = nn.Sequential(nn.Linear(seen, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, ahead))
+        self.look = nn.Sequential(nn.Conv2d(channels, 16, 1), nn.Flatten(), nn.SiLU())
+        self.fix = nn.Sequential(nn.Linear(16 * coarse[0] * coarse[1] + condition, width), nn.SiLU(), zeroed(nn.Linear(width, ahead)))
+
+    def expect(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the expected change [B, F, S] and all that goes into the conditioning vector, [B, condition_dim]."""
+        seen = torch.cat([state.flatten(1), action.flatten(1)], 1)
+        expected = self.linear(seen) + self.curved(seen)
+        return expected.unflatten(1, (self._shape.frames, -1)), torch.cat([seen, expected], 1)
+
+    def correct(self, features: Tensor, condition: Tensor) -> Tensor:
+        """Return the correction [B, F, S] from the coarsest feature map."""
+        return self.fix(torch.cat([self.look(features), condition], 1)).unflatten(1, (self._shape.frames, -1))

@@ -1,4 +1,8 @@
-"""The supervised loss of a world model and the context it trains on. Randomness comes from the generator alone."""
+"""The supervised objective: denoise the true next rows, given a context that has been made as imperfect as the model's own will be.
+
+Levers against drift, all free: noise on the recent context rows with its level as an input (GameNGen, Valevski et al. 2024), histories
+that repeat the current frame, as at the start of a rollout (Ctrl-World, Guo et al. 2025), and a first frame that stays pinned and clean.
+"""
 
 from __future__ import annotations
 
@@ -7,46 +11,83 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robowm.diffusion.flow import add_noise, draw_levels, spread
-from robowm.world_model.model import Context
+from robowm.diffusion.flow import add_noise, draw_levels
+from robowm.errors import UserError
+from robowm.types import ClipBatch
+from robowm.world_model.model import Context, Design, WorldModelNet
+
+PINNED = -(10**6)  # an observation offset before any episode's start: clip readers repeat the first row there
+
+
+def offsets(design: Design) -> tuple[list[int], list[int]]:
+    """Return the observation and action offsets of a training clip: pinned row, k recent rows, F rows to predict; F actions."""
+    first = [PINNED] if design.pinned else []
+    return [*first, *range(1 - design.context, design.chunk + 1)], list(range(design.chunk))
+
+
+def clip_rows(net: WorldModelNet, batch: ClipBatch) -> tuple[Tensor, Tensor]:
+    """Return a clip's rows f32 [B, C+F, D] and its normalised actions f32 [B, F, A]."""
+    return net.layout.pack(batch.frames, net.normalize_state.normalize(batch.state)), net.normalize_action.normalize(batch.action)
+
+
+def masked_mean(errors: Tensor, valid: Tensor, weight: Tensor) -> Tensor:
+    """Return the weighted mean of ``errors`` [B, F] over ``valid`` bool [B, F]; invalid entries reach neither value nor gradient."""
+    if not valid.any():
+        raise UserError("a batch holds no valid step to predict; the episodes are shorter than the world model's chunk")
+    return (errors.where(valid, 0) * weight).sum() / valid.sum()
+
+
+def worsened(rows: Tensor, scale: Tensor, largest: float, pinned: bool, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Add noise of level h ~ U(0, largest), one per clip, to context rows [B, C, D]; return them and the levels [B, C].
+
+    ``scale`` [D] says how much a level means for each entry. The pinned row is real in every rollout and stays clean.
+    """
+    batch, count, _ = rows.shape
+    level = torch.rand((batch, 1), generator=generator, device=rows.device).mul(largest).expand(batch, count).clone()
+    if pinned:
+        level[:, 0] = 0
+    noise = torch.randn(rows.shape, generator=generator, device=rows.device)
+    return rows + level[..., None] * scale * noise, level
+
+
+def cold_started(rows: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Replace whole histories [B, C, D] by their last row with probability ``share``: what a rollout's first chunk sees."""
+    cold = torch.rand((len(rows), 1, 1), generator=generator, device=rows.device) < share
+    return rows[:, -1:].expand_as(rows).where(cold, rows)
 
 
 @dataclass(frozen=True)
-class Corruption:
-    """How training context is made to look like a rollout's own."""
+class TeacherForcing:
+    """Loss for ``robowm.train.learner``: true context, worsened; mean squared error of the clean estimate, per row."""
 
-    context_noise: float = 0.3  # highest noise level of context frames; uniform from 0
-    cold_start: float = 0.15  # share of clips whose whole history is the current row, as at the start of a rollout
-    state_noise: float = 0.01  # standard deviation on normalised context proprioception
-    pure_noise: float = 0.3  # share of clips trained at pure noise, where sampling starts
+    context_noise: float = 0.3  # largest noise level of the context; 0 switches it off
+    state_noise: float = 0.1  # the same level means this much for proprioception, relative to pixels
+    cold_start: float = 0.15  # share of clips whose context repeats the current row
+    pure_noise: float = 0.3  # share of clips whose rows to predict are pure noise
+    state_weight: float = 1.0  # of the proprioception's error beside the pixels'
 
+    def __call__(self, net: WorldModelNet, batch: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        rows, action = clip_rows(net, batch)
+        context, clean = rows[:, : net.context_rows], rows[:, net.context_rows :]
+        context = self.corrupt(net, context, generator)
+        return self.denoise(net, clean, Context(*context, action), batch, generator)
 
-def corrupt(context: Context, how: Corruption, generator: torch.Generator) -> Context:
-    """Return ``context`` with cold starts and noise; the noise level of its frames is told to the network."""
-    b, device = len(context.frames), context.frames.device
-    cold = torch.rand(b, generator=generator, device=device) < how.cold_start
-    frames = torch.where(spread(cold, context.frames), context.frames[:, -1:], context.frames)
-    state = torch.where(spread(cold, context.state), context.state[:, -1:], context.state)
-    level = how.context_noise * torch.rand(b, generator=generator, device=device)
-    noise = torch.randn(frames.shape, generator=generator, device=device)
-    state = state + how.state_noise * torch.randn(state.shape, generator=generator, device=device)
-    return Context(context.pinned, add_noise(frames, noise, level), level, state, context.action)
+    def corrupt(self, net: WorldModelNet, context: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return context rows [B, C, D] as training shows them, and their noise levels [B, C]."""
+        scale = torch.ones(net.layout.dim, device=context.device)
+        scale[net.layout.pixels :] = self.state_noise
+        context = cold_started(context, self.cold_start, generator)
+        return worsened(context, scale, self.context_noise, bool(net.design.pinned), generator)
 
-
-def denoising_errors(net, frames: Tensor, states: Tensor, context: Context, level: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Return squared errors of the clean estimates per frame: pictures f32 [B, F] and proprioception f32 [B, F].
-
-    ``frames`` f32 [B, F, C, h, w] and ``states`` f32 [B, F, S] are the truth, ``level`` [B, F] and ``noise`` say how it was hidden.
-    """
-    x0, motion = net(add_noise(frames, noise, level), level, context)
-    return (x0.float() - frames).square().mean((2, 3, 4)), (motion.float() - states).square().mean(2)
-
-
-def supervised_loss(net, frames: Tensor, states: Tensor, context: Context, how: Corruption, generator: torch.Generator):
-    """Return (scalar, raw terms) of one batch: mean squared error of the clean estimate at a random level per clip."""
-    b, f = frames.shape[:2]
-    level = draw_levels((b,), how.pure_noise, generator)[:, None].expand(b, f)
-    noise = torch.randn(frames.shape, generator=generator, device=frames.device)
-    pictures, proprioception = denoising_errors(net, frames, states, corrupt(context, how, generator), level, noise)
-    terms = {"frames": pictures.mean(), "state": proprioception.mean()}
-    return terms["frames"] + terms["state"], terms
+    def denoise(
+        self, net: WorldModelNet, clean: Tensor, context: Context, batch: ClipBatch, generator: torch.Generator
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the weighted loss of denoising ``clean`` [B, F, D] in ``context``, and its raw terms."""
+        level = draw_levels((len(clean), 1), self.pure_noise, generator).expand(clean.shape[:2])
+        noise = torch.randn(clean.shape, generator=generator, device=clean.device)
+        error = (net.x0(add_noise(clean, noise, level), level, context).float() - clean).square()
+        terms = {
+            "pixels": masked_mean(error[..., : net.layout.pixels].mean(-1), batch.action_valid, batch.weight),
+            "state": masked_mean(error[..., net.layout.pixels :].mean(-1), batch.action_valid, batch.weight),
+        }
+        return terms["pixels"] + self.state_weight * terms["state"], terms

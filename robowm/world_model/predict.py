@@ -1,135 +1,148 @@
-"""A trained world model behind ``protocols.WorldModel``: start from real rows, then predict chunk after chunk on its own output.
+"""A trained world model behind ``robowm.protocols.WorldModel``: numpy in, numpy out, constant cost and memory per chunk.
 
-The memory is a ring of K rows and the pinned first frame, so cost and memory per chunk do not grow with the length of a rollout. Every
-inference runs at one fixed batch width, filled up by repeating a row, and each episode draws from its own generator: an episode does not
-depend on which others run beside it.
+Every inference runs at one padded width, and noise comes from each episode's own generator, so an episode's pictures do not depend on
+which others are predicted beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from robowm.artefacts import read_artefact
 from robowm.diffusion.sample import sample
 from robowm.diffusion.schedule import together
 from robowm.errors import UserError
-from robowm.train.distributed import pick_device
 from robowm.types import Obs
-from robowm.world_model.build import build
-from robowm.world_model.clips import Layout, stack, unstack
-from robowm.world_model.model import Context
-from robowm.world_model.train import KIND, WEIGHTS
+from robowm.world_model.model import Context, WorldModelNet, rebuild
+
+KIND = "world_model"
+WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True)
-class Memory:
-    """What N rollouts remember: constant in their length."""
+class RollMemory:
+    """What N episodes are conditioned on: the pinned first row and a ring of the last k, never more."""
 
-    pinned: Tensor  # f32 [N, P, h, w]
-    frames: Tensor  # f32 [N, K, C, h, w]
-    state: Tensor  # f32 [N, K, S], normalised
-    task: tuple[str, ...]
+    first: Tensor  # f32 [N, D]
+    recent: Tensor  # f32 [N, k, D], newest last
+    task: tuple[str, ...]  # N sentences
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def take(self, index: np.ndarray) -> RollMemory:
+        """Return the memory of the episodes ``index`` int [M]."""
+        where = torch.from_numpy(np.asarray(index, np.int64)).to(self.first.device)
+        return RollMemory(self.first[where], self.recent[where], tuple(self.task[i] for i in index))
+
+    def put(self, index: np.ndarray, other: RollMemory) -> RollMemory:
+        """Return this memory with the episodes ``index`` replaced by those of ``other``; the rest stands still."""
+        where = torch.from_numpy(np.asarray(index, np.int64)).to(self.first.device)
+        return RollMemory(self.first.index_copy(0, where, other.first), self.recent.index_copy(0, where, other.recent), self.task)
+
+    def push(self, rows: Tensor) -> RollMemory:
+        """Return the memory after ``rows`` [N, r, D] more: the oldest leave."""
+        return replace(self, recent=torch.cat([self.recent, rows], 1)[:, -self.recent.shape[1] :])
 
 
-class VideoWorldModel:
-    """Satisfies ``protocols.WorldModel``. ``context_level`` is the noise level that context frames are said (and made) to have."""
+class LoadedWorldModel:
+    """Satisfies ``robowm.protocols.WorldModel``.
+
+    Args:
+        name: fingerprint of the artefact.
+        net: the model, in evaluation mode, on its device.
+        sampling_steps: steps from noise to rows; None: the model's own setting.
+        infer_width: episodes per forward pass; more are split, fewer are padded.
+        temperature: scale of the first noise; below 1 samples stay closer to the mean.
+    """
 
     def __init__(
-        self, net: nn.Module, layout: Layout, *, name: str, device: torch.device, sampling_steps: int, width: int, context_level: float
+        self, name: str, net: WorldModelNet, *, sampling_steps: int | None = None, infer_width: int = 32, temperature: float = 1.0
     ) -> None:
-        self.net, self.layout, self.name, self.chunk = net.to(device).eval(), layout, name, layout.chunk
-        self._device, self._width, self._context_level = device, width, context_level
-        self._levels = together(sampling_steps, layout.chunk)
+        if infer_width < 1:
+            raise UserError(f"infer_width={infer_width}; it must be at least 1")
+        self.name, self.net, self.chunk = name, net, net.design.chunk
+        self.cameras = dict(net.layout.cameras)
+        self._width, self._temperature = infer_width, temperature
+        self._schedule = together(net.design.sampling_steps if sampling_steps is None else sampling_steps, self.chunk)
+        self._device = net.pinned_mask.device
 
-    def start(self, obs: Obs) -> Memory:
-        """See WorldModel; a history shorter than K rows is filled up with its first row, as in training's cold starts."""
-        self._check(obs)
-        k = self.layout.context
-        rows = np.clip(np.arange(-k, 0) + obs.state.shape[1], 0, None)
-        recent = {c: torch.from_numpy(obs.frames[c][:, rows]) for c in self.layout.cameras}
-        pinned = stack({c: torch.from_numpy(obs.frames[c][:, :1]) for c in self.layout.cameras}, self.layout.pinned)[:, 0]
-        state = torch.from_numpy(self.layout.state.normalize(obs.state[:, rows]))
-        return Memory(pinned, stack(recent, self.layout.cameras), state, obs.task)
+    def start(self, obs: Obs) -> RollMemory:
+        """See WorldModel: remember the first row of ``obs`` and its last k (one row is repeated)."""
+        if obs.state.shape[-1] != self.net.layout.state_dim:
+            raise UserError(
+                f"world model {self.name} was trained on {self.net.layout.state_dim} proprioception entries, found {obs.state.shape[-1]}"
+            )
+        frames = {camera: torch.from_numpy(np.ascontiguousarray(rows)) for camera, rows in obs.frames.items()}
+        state = torch.from_numpy(np.ascontiguousarray(self.net.normalize_state.normalize(obs.state)))
+        rows = self.net.layout.pack(frames, state).to(self._device)
+        k = self.net.design.context
+        padded = torch.cat([rows[:, :1].expand(-1, k, -1), rows], 1)
+        return RollMemory(rows[:, 0], padded[:, -k:], obs.task)
 
-    def predict(self, memory: Memory, actions: np.ndarray, rngs: Sequence[np.random.Generator]) -> tuple[Obs, Memory]:
-        """See WorldModel."""
-        n, chunk, k = len(memory.frames), self.layout.chunk, self.layout.context
-        if actions.shape != (n, chunk, len(self.layout.action.low)):
-            raise UserError(f"actions have shape {actions.shape}; this world model takes {(n, chunk, len(self.layout.action.low))}")
-        drawn = np.stack([rng.standard_normal((chunk + k, *memory.frames.shape[2:]), dtype=np.float32) for rng in rngs])
-        action = torch.from_numpy(self.layout.action.normalize(np.asarray(actions, np.float32)))
-        parts = [self._block(memory, action, torch.from_numpy(drawn), slice(i, i + self._width)) for i in range(0, n, self._width)]
-        frames, state = (torch.cat(part) for part in zip(*parts, strict=True))
-        shown = unstack(frames, self.layout.cameras)
-        frames = stack({c: torch.from_numpy(rows) for c, rows in shown.items()}, self.layout.cameras)
-        memory = Memory(
-            memory.pinned,
-            torch.cat([memory.frames, frames], 1)[:, -k:],
-            torch.cat([memory.state, state], 1)[:, -k:],
-            memory.task,
-        )
-        return Obs(shown, self.layout.state.unnormalize(state.numpy()), None, memory.task), memory
+    def predict(self, memory: RollMemory, actions: np.ndarray, rngs: Sequence[np.random.Generator]) -> tuple[Obs, RollMemory]:
+        """See WorldModel. Fewer than ``chunk`` actions (an episode's end) are filled up with the last; rows past them are dropped."""
+        actions = self._checked(actions, len(memory))
+        keep = actions.shape[1]
+        padded = np.concatenate([actions, actions[:, -1:].repeat(self.chunk - keep, 1)], 1)
+        action = torch.from_numpy(self.net.normalize_action.normalize(padded)).to(self._device)
+        noise = np.stack([rng.standard_normal((self.chunk, self.net.layout.dim), np.float32) for rng in rngs])
+        noise = torch.from_numpy(noise).mul_(self._temperature).to(self._device)
+        rows = self.net.layout.rounded(self._sample(memory, action, noise)[:, :keep])
+        state = self.net.normalize_state.unnormalize(self.net.layout.state(rows)).cpu().numpy()
+        frames = {camera: values.cpu().numpy() for camera, values in self.net.layout.frames(rows).items()}
+        return Obs(frames, state, None, memory.task), memory.push(rows)
 
     @torch.inference_mode()
-    def _block(self, memory: Memory, action: Tensor, drawn: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-        """Predict at most ``width`` rollouts at exactly that batch width."""
-        n = len(action[rows])
-        fill = torch.arange(self._width).clamp(max=n - 1)
-        chunk, level = self.layout.chunk, self._context_level
-        noise, history = drawn[rows][fill].to(self._device).split([chunk, self.layout.context], 1)
-        frames = memory.frames[rows][fill].to(self._device)
-        context = Context(
-            memory.pinned[rows][fill].to(self._device),
-            (1 - level) * frames + level * history,
-            torch.full((self._width,), level, device=self._device),
-            memory.state[rows][fill].to(self._device),
-            action[rows][fill].to(self._device),
-        )
-        state: list[Tensor] = []
+    def _sample(self, memory: RollMemory, action: Tensor, noise: Tensor) -> Tensor:
+        """Return rows [N, F, D], computed ``infer_width`` episodes at a time."""
+        rows = torch.cat([memory.first[:, None], memory.recent], 1) if self.net.design.pinned else memory.recent
+        found = []
+        for i in range(0, len(rows), self._width):
+            part = [x[i : i + self._width] for x in (rows, action, noise)]
+            count = len(part[0])
+            context, action_, noise_ = (torch.cat([x, x[-1:].expand(self._width - count, *x.shape[1:])]) for x in part)
+            clean = torch.zeros(context.shape[:2], device=self._device)
+            conditioned = Context(context, clean, action_)
+            found.append(sample(lambda x, level, c=conditioned: self.net.x0(x, level, c), noise_, self._schedule)[:count])
+        return torch.cat(found)
 
-        def denoise(x: Tensor, at: Tensor) -> Tensor:
-            clean, motion = self.net(x, at, context)
-            state[:] = [motion]
-            return clean.clamp(-1, 1)
+    def _checked(self, actions: np.ndarray, n: int) -> np.ndarray:
+        actions = np.asarray(actions, np.float32)
+        dim = len(self.net.normalize_action.low)
+        if actions.ndim != 3 or actions.shape[::2] != (n, dim) or not 1 <= actions.shape[1] <= self.chunk:
+            raise UserError(f"world model {self.name}: actions have shape {actions.shape}, expected [{n}, 1..{self.chunk}, {dim}]")
+        if not np.isfinite(actions).all():
+            raise UserError(f"world model {self.name}: actions hold NaN or infinity for episode {np.argwhere(~np.isfinite(actions))[0][0]}")
+        return actions
 
-        clean = sample(denoise, noise, self._levels)
-        return clean[:n].cpu(), state[0][:n].cpu()
 
-    def _check(self, obs: Obs) -> None:
-        sizes = {camera: rows.shape[2:4] for camera, rows in obs.frames.items()}
-        wanted = dict.fromkeys(self.layout.cameras, self.layout.size)
-        if any(tuple(sizes.get(camera, ())) != tuple(size) for camera, size in wanted.items()):
-            raise UserError(f"this world model was trained on cameras {wanted}, found {sizes}; use the environment of its data")
+def save_weights(net: WorldModelNet, folder: Path) -> None:
+    """Write the weights into ``folder``."""
+    save_file({name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}, folder / WEIGHTS)
 
 
 def load_world_model(
-    path: Path | str, *, device: str = "auto", sampling_steps: int = 2, width: int = 32, context_level: float = 0.0
-) -> VideoWorldModel:
-    """Return the world model of a finished ``train-world-model`` folder. ``width`` is the fixed batch width of every inference."""
+    path: Path | str, *, device: str = "auto", sampling_steps: int | None = None, infer_width: int = 32, temperature: float = 1.0
+) -> LoadedWorldModel:
+    """Load the finished artefact at ``path``; see ``LoadedWorldModel`` for the settings."""
+    from robowm.train.distributed import pick_device
+
     path = Path(path)
     record = read_artefact(path, KIND)
-    known = {field.name for field in fields(Layout)}
-    layout = Layout.from_json({key: value for key, value in record["layout"].items() if key in known})
-    net = build(record["config"]["world_model"], layout)
+    net = rebuild(record["model"])
     try:
         net.load_state_dict(load_file(path / WEIGHTS))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise UserError(f"{path / WEIGHTS} cannot be loaded: {' '.join(str(error).split())[:300]}; train it again") from error
-    chosen = pick_device(device)
-    return VideoWorldModel(
-        net,
-        layout,
-        name=record["fingerprint"],
-        device=chosen,
-        sampling_steps=sampling_steps,
-        width=width,
-        context_level=context_level,
-    )
+    except (SafetensorError, OSError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path / WEIGHTS} is missing or damaged ({reason}); delete {path} and train the world model again") from error
+    net = net.to(pick_device(device)).eval()
+    return LoadedWorldModel(record["fingerprint"], net, sampling_steps=sampling_steps, infer_width=infer_width, temperature=temperature)

@@ -1,0 +1,93 @@
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from robowm.artefacts import read_artefact
+from robowm.errors import UserError
+from robowm.train.log import LOG, read_log
+from robowm.world_model.losses import TeacherForcing
+from robowm.world_model.predict import KIND, WEIGHTS
+from tests.world_model.conftest import NODE, OPTIM, train
+
+GOLDEN = {3: 0.0, 6: 0.0}  # mean losses of steps 1-3 and 4-6
+
+
+def test_golden_loss(trained):
+    losses = {line["step"]: line["loss"] for line in read_log(trained / LOG)}
+    assert losses == pytest.approx(GOLDEN, rel=1e-4)
+
+
+def test_artefact_names_its_inputs_and_how_to_build_the_model(trained, store):
+    record = read_artefact(trained, KIND)
+    assert record["model"]["design"]["network"] == NODE
+    assert record["model"]["cameras"] == {"external": [32, 32], "wrist": [32, 32]}
+    assert record["config"]["loss"]["_target_"] == "robowm.world_model.losses.TeacherForcing"
+    assert record["config"]["loss"]["context_noise"] == 0.3
+    assert list(record["inputs"]) == ["store0"] and record["fps"] == 10.0
+
+
+def test_interrupted_training_ends_in_the_same_bits(trained, store, tmp_path, monkeypatch):
+    from robowm.world_model import train as module
+
+    fit = module.fit
+
+    def stops_early(learner, *, steps, **rest):
+        def batch(step):
+            if step == 3:
+                raise KeyboardInterrupt
+            return learner.batch(step)
+
+        return fit(replace(learner, batch=batch), steps=steps, **rest)
+
+    monkeypatch.setattr(module, "fit", stops_early)
+    with pytest.raises(KeyboardInterrupt):
+        train(store, tmp_path / "wm")
+    monkeypatch.setattr(module, "fit", fit)
+    train(store, tmp_path / "wm")
+    resumed, straight = load_file(tmp_path / "wm" / WEIGHTS), load_file(trained / WEIGHTS)
+    assert resumed.keys() == straight.keys()
+    assert all(torch.equal(resumed[name], straight[name]) for name in straight)
+    assert read_artefact(tmp_path / "wm", KIND)["fingerprint"] == read_artefact(trained, KIND)["fingerprint"]
+
+
+def test_finished_folder_returns_at_once_and_another_request_is_refused(trained, store, monkeypatch):
+    from robowm.world_model import train as module
+
+    monkeypatch.setattr(module, "fit", None)
+    assert train(store, trained)["step"] == 6
+    with pytest.raises(UserError, match=r"context_noise"):
+        train(store, trained, loss=TeacherForcing(context_noise=0.0))
+
+
+def test_training_lowers_the_loss(store, tmp_path):
+    train(store, tmp_path / "wm", steps=60, log_every=20, save_every=60, optim=replace(OPTIM, lr=3e-3), batch_size=8)
+    first, _, last = (line["loss"] for line in read_log(tmp_path / "wm" / LOG))
+    assert last < 0.5 * first
+
+
+def test_wrong_settings_are_one_line(store, tmp_path):
+    with pytest.raises(UserError, match=r"no camera 'wrists'; did you mean 'wrist'"):
+        train(store, tmp_path / "a", world_model={"network": NODE, "cameras": ["wrists"]})
+    with pytest.raises(UserError, match=r"pinned camera 'top' is not among"):
+        train(store, tmp_path / "b", world_model={"network": NODE, "pinned": ["top"]})
+    with pytest.raises(UserError, match=r"'os\.system'; only robowm\.\*"):
+        train(store, tmp_path / "c", world_model={"network": {"_target_": "os.system"}})
+    with pytest.raises(UserError, match=r"does not fit its settings .*chanels"):
+        train(store, tmp_path / "d", world_model={"network": {**NODE, "chanels": [8]}})
+    with pytest.raises(UserError, match=r"no episode is long enough"):
+        train(store, tmp_path / "e", world_model={"network": NODE, "chunk": 40})
+
+
+def test_a_stored_target_outside_the_trusted_packages_is_never_imported(trained, tmp_path):
+    from robowm.world_model.model import rebuild
+
+    facts = json.loads(json.dumps(read_artefact(trained, KIND)["model"]))
+    facts["design"]["network"]["_target_"] = "antigravity.fly"
+    import sys
+
+    with pytest.raises(UserError, match=r"antigravity\.fly"):
+        rebuild(facts)
+    assert "antigravity" not in sys.modules
