@@ -91,6 +91,14 @@ def stages_of(folder: Path | str) -> list[Stage]:
     return [replace(stage, start=stage.start - began if in_one_go else None) for stage in found]
 
 
+def recorded_report(folder: Path | str) -> dict[str, Any]:
+    """Return the configuration of the report that a flywheel made as its own stage, or an empty dict."""
+    for path in sorted(Path(folder).glob(f"*/*/{COMMAND}")):
+        if (kept := read_json(path))["verb"] == "report":
+            return kept["config"]
+    return {}
+
+
 def recorded_command(folder: Path | str) -> dict[str, Any]:
     """Return what the command line kept beside a run: ``{verb, overrides, config}``, or an empty dict."""
     path = Path(folder) / COMMAND

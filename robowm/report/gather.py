@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import json
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -15,8 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from robowm.artefacts import provenance, write_json
-from robowm.report import arms, folders, models
+from robowm.artefacts import provenance, write_text
+from robowm.report import arms, classifier, fidelity, folders
 from robowm.report.folders import Artefact
 from robowm.report.schema import check_results
 from robowm.report.study import Stage
@@ -45,7 +46,8 @@ def gather(
     lines = arms.evaluation_lines(artefacts)
     arms.check_arms(lines, wanted_arms)
     rows = arms.success_rows(lines)
-    measured = models.rows(artefacts)
+    scores = fidelity.read_scores(artefacts)
+    measured = [*fidelity.rows(scores), *classifier.rows(artefacts)]
     seeds = [line["seed"] for line in lines]
     where = provenance()
     commits = sorted({artefact.record["made_with"]["commit"] for artefact in artefacts})
@@ -60,7 +62,7 @@ def gather(
         "train_seeds": sorted({line["train_seed"] for line in lines if line["arm"] not in arms.REFERENCES} or {0}),
         "eval_seeds": [min(seeds), max(seeds)],
         "rows": [*map(_rounded, [*rows, *measured, *_second_rows(stages, rows[0]["task"])])],
-        "pairs": [*map(_rounded, [*arms.success_pairs(lines, pairs), *models.pairs(artefacts, pairs)])],
+        "pairs": [*map(_rounded, [*arms.success_pairs(lines, pairs), *fidelity.pairs(scores)])],
         "notes": [*arms.notes_of(lines, rows), *_commit_notes(commits), *notes],
     }
     check_results(results, folder)
@@ -68,9 +70,14 @@ def gather(
 
 
 def write_results(path: Path, results: Mapping[str, Any]) -> None:
-    """Write a checked results file, atomically."""
+    """Write a checked results file, atomically, one row a line."""
     check_results(results, path)
-    write_json(path, results)
+    head = {name: value for name, value in results.items() if name not in ("rows", "pairs", "notes")}
+    text = json.dumps(head, indent=2)[:-2]
+    for name in ("rows", "pairs", "notes"):
+        entries = ",\n    ".join(json.dumps(entry, ensure_ascii=False) for entry in results[name])
+        text += f',\n  "{name}": [' + (f"\n    {entries}\n  ]" if entries else "]")
+    write_text(path, text + "\n}\n")
 
 
 @functools.cache

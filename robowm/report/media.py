@@ -28,6 +28,17 @@ def arm_videos(artefacts: Sequence[Artefact], per_arm: int = PER_ARM) -> list[Vi
     return films
 
 
+def imagined_videos(artefacts: Sequence[Artefact]) -> list[Video]:
+    """Return imagined successes beside what the simulator showed under the same actions."""
+    films = []
+    for artefact in of_kind(artefacts, "imagined_vs_real"):
+        for path in sorted((artefact.folder / "videos").glob("*_success_*.mp4")):
+            verdict, _, index = path.stem.partition("_success_")
+            group = f"Imagined successes on {artefact.record['config']['task'].rpartition('/')[2]}: imagined beside simulated"
+            films.append(Video(group, f"{verdict} success, episode {int(index)}", path.read_bytes()))
+    return films
+
+
 def store_videos(artefacts: Sequence[Artefact], per_store: int = PER_STORE) -> list[Video]:
     """Return the first episodes of every store, evenly spread over it."""
     films = []

@@ -133,8 +133,7 @@ def _world_model(study: Study, budget: Budget) -> str:
             "<p>Free-running from one real frame on held-out episodes; no true frame is fed in again. The mean is over all predicted "
             "frames. Expert actions point at the object, so they leak where it is; open-loop and perturbed actions do not.</p>\n" + body
         )
-    model_pairs = [pair for pair in results["pairs"] if pair["metric"].partition("/")[0] in FIDELITY]
-    return body + (_pairs_table(model_pairs) if model_pairs else "")
+    return body
 
 
 def _fidelity_table(results: Mapping[str, Any], task: str) -> str:
@@ -147,9 +146,19 @@ def _fidelity_table(results: Mapping[str, Any], task: str) -> str:
     def cell(arm: str, metric: str) -> str:
         return f"{number(row['value'], metric)} {interval(row)}" if (row := found.get((arm, metric))) else ""
 
-    body = [[metric.replace("@mean", "").replace("/", ", "), *(cell(arm, metric) for arm in arms)] for metric in metrics]
+    gains = {pair["metric"]: pair for pair in results["pairs"] if (pair["task"], pair["a"], pair["b"]) == (task, *_MODEL_ARMS[:2])}
+
+    def gain(metric: str) -> str:
+        if (pair := gains.get(metric)) is None:
+            return ""
+        ratio = (
+            f", {found['world_model', metric]['value'] / found['copy_last', metric]['value']:.2f}x" if metric.startswith("lpips") else ""
+        )
+        return f"{number(pair['diff'], metric, signed=True)} {interval(pair, signed=True)}{ratio}"
+
+    body = [[metric.replace("@mean", "").replace("/", ", "), *(cell(arm, metric) for arm in arms), gain(metric)] for metric in metrics]
     n = max((row["n"] for row in rows), default=0)
-    names = [arm.replace("_", " ") for arm in arms]
+    names = [*(arm.replace("_", " ") for arm in arms), "model minus copy last"]
     return html.table(["mean over frames", *names], body, caption=f"n = {n:,}") if rows else ""
 
 

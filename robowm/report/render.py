@@ -10,14 +10,14 @@ from typing import Any
 
 from robowm.artefacts import write_text
 from robowm.errors import UserError
-from robowm.report import figures, folders, media, models, page
+from robowm.report import classifier, fidelity, figures, folders, media, page
 from robowm.report.films import episode_film
 from robowm.report.gather import RESULTS, gather, write_results
 from robowm.report.schema import read_results
 from robowm.report.study import Study
 from robowm.report.words import format_table
 
-PAGE, PICTURE = "report.html", "report.png"
+FILES = {"results": RESULTS, "page": "report.html", "picture": "report.png"}
 
 
 def run(
@@ -36,8 +36,9 @@ def run(
 ) -> dict[str, Any]:
     """Report on exactly one of ``flywheel`` (a run's folder), ``results`` (a results file) and ``store`` (with ``episode``).
 
-    Returns the paths written: results, page and picture, or film. ``pairs`` and ``arms`` are those that the experiment's config wrote
-    down before the run; an arm that is missing, or that ran other starts, is refused.
+    Returns the paths written: results, page and picture (of a flywheel in its own folder too), or film. ``pairs`` and ``arms`` are those
+    that the experiment's config wrote down before the run (default: what the flywheel's own report was given); an arm that is missing, or
+    that ran other starts, is refused.
     """
     given = [name for name, value in (("flywheel", flywheel), ("results", results), ("store", store)) if value is not None]
     if len(given) != 1:
@@ -49,7 +50,20 @@ def run(
         return film(store, episode, output_dir)
     if results is not None:
         return publish(Study(read_results(results)), output_dir, max_bytes)
-    return publish(flywheel_study(flywheel, study=study, command=command, pairs=pairs, arms=arms, notes=notes), output_dir, max_bytes)
+    kept = folders.recorded_report(flywheel)
+    written = flywheel_study(
+        flywheel,
+        study=study or kept.get("study"),
+        command=command or kept.get("command"),
+        pairs=pairs or kept.get("pairs", ()),
+        arms=arms or kept.get("arms", ()),
+        notes=notes or kept.get("notes", ()),
+    )
+    paths = publish(written, output_dir, max_bytes)
+    for name, file in FILES.items():
+        if (top := Path(flywheel) / file).resolve() != Path(paths[name]).resolve():
+            _write_bytes(top, Path(paths[name]).read_bytes())
+    return paths
 
 
 def flywheel_study(
@@ -76,8 +90,10 @@ def flywheel_study(
     )
     return Study(
         results,
-        videos=[*media.arm_videos(artefacts), *media.store_videos(artefacts)],
-        reliability=models.reliabilities(artefacts),
+        curves=fidelity.curves(fidelity.read_scores(artefacts)),
+        strips=fidelity.strips(artefacts),
+        videos=[*media.arm_videos(artefacts), *media.imagined_videos(artefacts), *media.store_videos(artefacts)],
+        reliability=classifier.reliabilities(artefacts),
         stages=stages,
         provenance=folders.provenance_of(artefacts),
         config=json.dumps(kept["config"], indent=2) if kept else "",
@@ -87,7 +103,7 @@ def flywheel_study(
 def publish(study: Study, output_dir: Path, max_bytes: int = page.PAGE_BYTES) -> dict[str, Any]:
     """Write results file, page and picture, and print the arms."""
     output_dir.mkdir(parents=True, exist_ok=True)
-    paths = {"results": output_dir / RESULTS, "page": output_dir / PAGE, "picture": output_dir / PICTURE}
+    paths = {name: output_dir / file for name, file in FILES.items()}
     write_results(paths["results"], study.results)
     write_text(paths["page"], page.build(study, size=max_bytes))
     _write_bytes(paths["picture"], figures.readme_figure(study.results, study.strips))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from robowm.report.schema import SHARES, lower_is_better
-from robowm.report.study import EXTRA_TRAINING, arm_order, pairs_of, rows_of, tasks
+from robowm.report.study import EXTRA_TRAINING, action_set_label, arm_order, pairs_of, rows_of, tasks
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -55,12 +55,23 @@ def headline(results: Mapping[str, Any]) -> list[str]:
     """Return the page's first lines: what improved, by how much and how surely, or that nothing did."""
     pairs = pairs_of(results, metric="success")
     if not pairs:
-        return ["No comparison was written down for this study, so it claims no improvement.", *_rates(results)]
+        return ["No comparison was written down for this study, so it claims no improvement.", *_rates(results), *_world_model(results)]
     improved = [pair for pair in pairs if pair["a"].startswith(EXTRA_TRAINING) and verdict(pair) == "better"]
     lines = [sentence(pair) for pair in pairs]
     if not improved:
         lines.insert(0, "Nothing improved surely: no compared arm has its 95 % interval above zero.")
-    return lines + _rates(results)
+    return lines + _rates(results) + _world_model(results)
+
+
+def _world_model(results: Mapping[str, Any]) -> list[str]:
+    """Return one line per task and action set: the model's PSNR above that of copying the last frame."""
+    found: dict[str, list[str]] = {}
+    for pair in results["pairs"]:
+        metric, _, camera = pair["metric"].partition("/")
+        if metric == "psnr" and (pair["a"], pair["b"]) == ("world_model", "copy_last") and camera.endswith("@mean"):
+            gain = number(pair["diff"], pair["metric"], signed=True)
+            found.setdefault(pair["task"], []).append(f"{gain} dB {interval(pair, signed=True)} {camera.partition('@')[0]}")
+    return [f"World model over copying the last frame, {action_set_label(task)}: {', '.join(gains)}." for task, gains in found.items()]
 
 
 def _rates(results: Mapping[str, Any]) -> list[str]:

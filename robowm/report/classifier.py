@@ -1,4 +1,4 @@
-"""Rows about learned things: fidelity of world models, the success classifier's precision and recall, its mistakes on imagined episodes."""
+"""Rows about the success classifier: precision and recall on real episodes, mistakes on imagined ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLASSIFIER, IMAGINED = "success_classifier", "imagined_vs_real"
 
 
 def rows(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
-    """Return every row about a learned thing."""
+    """Return every row about the success classifier."""
     return [*classifier_rows(artefacts), *false_success_rows(artefacts)]
 
 
@@ -43,11 +43,6 @@ def false_success_rows(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
             label = (artefact.record["config"]["task"], artefact.record["config"]["arm"])
             found.setdefault(label, {})[number] = {line["index"]: 1.0 - line["real"] for line in claimed}
     return [asdict(outcome_row(task, arm, "false_success/imagined", cases)) for (task, arm), cases in found.items()]
-
-
-def pairs(artefacts: Sequence[Artefact], wanted: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the paired differences between world models that were written down beforehand."""
-    return []
 
 
 def reliabilities(artefacts: Sequence[Artefact]) -> list[Reliability]:

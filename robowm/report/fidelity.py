@@ -1,0 +1,138 @@
+"""Rows, paired differences and horizon curves of world models, from the per-episode lines of their evaluations.
+
+A line is ``{task, arm, train_seed, seed, values: {metric: number}}``. Intervals are a two-level bootstrap over training seeds (one world
+model each) and episodes, drawn once per arm and used for all metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from robowm.errors import UserError
+from robowm.jsonl import recover_lines
+from robowm.metrics.stats import CONFIDENCE
+from robowm.report.folders import Artefact, of_kind
+from robowm.report.study import Curve, Strip
+from robowm.types import EvalPair, EvalRow
+
+KIND = "world_model_evaluation"
+MODEL, BASELINES = "world_model", ("copy_last", "shuffled_actions")
+DRAWS = 4000
+KEPT_EVERY = 20  # frames: a results file keeps the first window, these, the last and the mean; curves show all
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One arm on one task: R training seeds with M episodes each, K metrics."""
+
+    metrics: tuple[str, ...]
+    starts: tuple[tuple[tuple[int, int], ...], ...]  # [R][M] (training seed, start)
+    values: tuple[np.ndarray, ...]  # [R] of f64 [M, K]
+
+
+def read_scores(artefacts: Sequence[Artefact]) -> dict[tuple[str, str], Scores]:
+    """Return {(task, arm): Scores} of all finished evaluations; the episodes of all arms of a task must be the same."""
+    lines = [line for artefact in of_kind(artefacts, KIND) for line in recover_lines(artefact.folder / "episodes.jsonl")]
+    found = {}
+    for label in dict.fromkeys((line["task"], line["arm"]) for line in lines):
+        found[label] = _scores([line for line in lines if (line["task"], line["arm"]) == label])
+    for (task, arm), scores in found.items():
+        if (task, MODEL) in found and scores.starts != found[task, MODEL].starts:
+            raise UserError(f"{task}: {arm} and {MODEL} were evaluated on different episodes; evaluate the world model again")
+    return found
+
+
+def rows(found: Mapping[tuple[str, str], Scores]) -> list[dict[str, Any]]:
+    """Return a row per task, arm and metric that a results file keeps."""
+    kept = []
+    for (task, arm), scores in found.items():
+        mean, low, high = interval(scores.values)
+        n = sum(map(len, scores.values))
+        for k, metric in enumerate(scores.metrics):
+            if _is_kept(metric, scores.metrics):
+                kept.append(asdict(EvalRow(task, arm, metric, float(mean[k]), float(low[k]), float(high[k]), n)))
+    return kept
+
+
+def pairs(found: Mapping[tuple[str, str], Scores]) -> list[dict[str, Any]]:
+    """Return the model's paired differences from copying the last frame and from shuffled actions, for the mean of each metric."""
+    kept = []
+    for task in dict.fromkeys(task for task, _ in found):
+        for arm in BASELINES:
+            if (task, arm) not in found or (task, MODEL) not in found:
+                continue
+            a, b = found[task, MODEL], found[task, arm]
+            differences = tuple(x - y for x, y in zip(a.values, b.values, strict=True))
+            mean, low, high = interval(differences)
+            pooled = np.concatenate(differences)
+            for k, metric in enumerate(a.metrics):
+                if metric.endswith("@mean"):
+                    wins, losses = float((pooled[:, k] > 0).mean()), float((pooled[:, k] < 0).mean())
+                    bounds = (float(mean[k]), float(low[k]), float(high[k]))
+                    kept.append(asdict(EvalPair(task, MODEL, arm, metric, *bounds, len(pooled), wins, losses)))
+    return kept
+
+
+def curves(found: Mapping[tuple[str, str], Scores]) -> list[Curve]:
+    """Return every metric of every camera over the horizon."""
+    drawn = []
+    for (task, arm), scores in found.items():
+        mean, low, high = interval(scores.values)
+        frames = {metric: int(at) for metric in scores.metrics if (at := metric.partition("@")[2]).isdigit()}
+        for name in dict.fromkeys(metric.partition("@")[0] for metric in frames):
+            chosen = sorted((m for m in frames if m.partition("@")[0] == name), key=frames.__getitem__)
+            at = [scores.metrics.index(metric) for metric in chosen]
+            metric, _, camera = name.partition("/")
+            frame = np.array([frames[metric] for metric in chosen])
+            drawn.append(Curve(task, arm, metric, camera, frame, mean[at], low[at], high[at]))
+    return drawn
+
+
+def strips(artefacts: Sequence[Artefact]) -> list[Strip]:
+    """Return the film strips that the evaluations kept."""
+    found = []
+    for artefact in of_kind(artefacts, KIND):
+        for path in sorted((artefact.folder / "strips").glob("*.npz")):
+            with np.load(path, allow_pickle=False) as kept:
+                sides = {
+                    side: {key.partition("/")[2]: kept[key] for key in kept.files if key.startswith(f"{side}/")}
+                    for side in ("truth", "predicted")
+                }
+                label = f"episode {path.stem.rpartition('_')[2]}, training seed {artefact.record['config']['train_seed']}"
+                found.append(Strip(str(kept["task"]), label, sides["truth"], sides["predicted"], int(kept["chunk"]), float(kept["fps"])))
+    return found
+
+
+def interval(values: Sequence[np.ndarray], seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return mean, low and high f64 [K] of R arrays [M, K]: two-level bootstrap over the R rows, then their M episodes."""
+    rng = np.random.default_rng(seed)
+    count = len(values)
+    chosen = rng.integers(count, size=(DRAWS, count))  # [D, R] the training seed in each slot
+    total = np.zeros((DRAWS, values[0].shape[1]))
+    for slot in range(count):
+        for r, scores in enumerate(values):
+            here = np.flatnonzero(chosen[:, slot] == r)
+            drawn = rng.multinomial(len(scores), np.full(len(scores), 1 / len(scores)), size=len(here))  # [D', M] how often each
+            total[here] += drawn @ scores / len(scores)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(total / count, [tail, 1 - tail], axis=0)
+    mean = np.mean([scores.mean(0) for scores in values], 0)
+    return mean, np.minimum(low, mean), np.maximum(high, mean)
+
+
+def _scores(lines: Sequence[Mapping[str, Any]]) -> Scores:
+    seeds = sorted({line["train_seed"] for line in lines})
+    groups = [sorted((line for line in lines if line["train_seed"] == seed), key=lambda line: line["seed"]) for seed in seeds]
+    metrics = tuple(lines[0]["values"])
+    values = tuple(np.array([[line["values"][metric] for metric in metrics] for line in group]) for group in groups)
+    return Scores(metrics, tuple(tuple((line["train_seed"], line["seed"]) for line in group) for group in groups), values)
+
+
+def _is_kept(metric: str, metrics: Sequence[str]) -> bool:
+    name, _, at = metric.partition("@")
+    frames = [int(m.partition("@")[2]) for m in metrics if m.startswith(f"{name}@") and m.partition("@")[2].isdigit()]
+    return not at.isdigit() or int(at) in (min(frames), max(frames)) or int(at) % KEPT_EVERY == 0
