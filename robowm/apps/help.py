@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -17,9 +18,14 @@ LINE = re.compile(r"^(?P<indent> *)(?:- )?(?P<key>[\w.]+):(?P<value>[^#]*)(?:#\s
 
 
 def compose_config(config_name: str, configs: Path, overrides: list[str] | None = None) -> DictConfig:
-    """Compose a config without running it, with Hydra's own settings under ``hydra``."""
-    with initialize_config_dir(config_dir=str(configs), version_base="1.3"):
-        return compose(config_name, overrides=overrides or [], return_hydra_config=True)
+    """Compose a config without running it, with Hydra's own settings under ``hydra``; also from inside a job."""
+    earlier = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(config_dir=str(configs), version_base="1.3"):
+            return compose(config_name, overrides=overrides or [], return_hydra_config=True)
+    finally:
+        GlobalHydra.instance().hydra = earlier
 
 
 def help_text(verb: str, config_name: str, configs: Path) -> str:
