@@ -1,50 +1,69 @@
-"""Films for the page: failures (and a few successes) of every evaluated arm, and episodes of every recorded or imagined store."""
+"""Films for the page: failures (and a success) of every evaluated arm, imagined successes put to the test, episodes of every store."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain, zip_longest
+from pathlib import Path
 
 from robowm.report.arms import is_published
 from robowm.report.films import episode_film
 from robowm.report.folders import Artefact, of_kind
 from robowm.report.study import Video, arm_order
 
-PER_ARM = 4  # failures
+FAILURES, SUCCESSES = 4, 1  # of an arm on a task
+TESTED = 3  # imagined successes that failed in the simulator, and as many that did not
 PER_STORE = 2
 
 
-def arm_videos(artefacts: Sequence[Artefact], per_arm: int = PER_ARM) -> list[Video]:
-    """Return the failures that the evaluations filmed, and one success of each arm."""
-    evaluations = [artefact for artefact in of_kind(artefacts, "evaluation") if is_published(artefact)]
-    order = arm_order(artefact.record["config"]["arm"] for artefact in evaluations)
+def arm_videos(artefacts: Sequence[Artefact]) -> list[Video]:
+    """Return some of the failures and successes that the evaluations filmed, from all training seeds in turn."""
+    groups: dict[tuple[str, str], list[Artefact]] = {}
+    for artefact in filter(is_published, of_kind(artefacts, "evaluation")):
+        groups.setdefault((artefact.record["config"]["task"], artefact.record["config"]["arm"]), []).append(artefact)
+    order = arm_order(arm for _, arm in groups)
     films = []
-    for artefact in sorted(evaluations, key=lambda a: (a.record["config"]["task"], order.index(a.record["config"]["arm"]))):
-        config = artefact.record["config"]
-        for verdict, wanted in (("failure", per_arm), ("success", 1)):
-            for path in sorted((artefact.folder / "videos").glob(f"{verdict}_*.mp4"))[:wanted]:
-                seed = path.stem.partition("_")[2]
-                title = f"{verdict}, start {seed}, training seed {config['train_seed']}"
-                films.append(Video(f"{config['arm']} on {config['task'].rpartition('/')[2]}", title, path.read_bytes()))
+    for (task, arm), members in sorted(groups.items(), key=lambda item: (item[0][0], order.index(item[0][1]))):
+        for verdict, wanted in (("failure", FAILURES), ("success", SUCCESSES)):
+            for artefact, path in _in_turn(members, f"{verdict}_*.mp4")[:wanted]:
+                title = f"{verdict}, start {path.stem.partition('_')[2]}, training seed {artefact.record['config']['train_seed']}"
+                films.append(Video(f"{arm} on {_short(task)}", title, path.read_bytes()))
     return films
 
 
 def imagined_videos(artefacts: Sequence[Artefact]) -> list[Video]:
     """Return imagined successes beside what the simulator showed under the same actions."""
-    films = []
+    groups: dict[str, list[Artefact]] = {}
     for artefact in of_kind(artefacts, "imagined_vs_real"):
-        for path in sorted((artefact.folder / "videos").glob("*_success_*.mp4")):
-            verdict, _, index = path.stem.partition("_success_")
-            group = f"Imagined successes on {artefact.record['config']['task'].rpartition('/')[2]}: imagined beside simulated"
-            films.append(Video(group, f"{verdict} success, episode {int(index)}", path.read_bytes()))
+        groups.setdefault(artefact.record["config"]["task"], []).append(artefact)
+    films = []
+    for task, members in groups.items():
+        for verdict in ("false", "true"):
+            for _, path in _in_turn(members, f"{verdict}_success_*.mp4")[:TESTED]:
+                title = f"{verdict} success, imagined episode {int(path.stem.rpartition('_')[2])}"
+                films.append(Video(f"Imagined beside simulated on {_short(task)}", title, path.read_bytes()))
     return films
 
 
-def store_videos(artefacts: Sequence[Artefact], per_store: int = PER_STORE) -> list[Video]:
-    """Return the first episodes of every store, evenly spread over it."""
-    films = []
+def store_videos(artefacts: Sequence[Artefact]) -> list[Video]:
+    """Return evenly spread episodes of every store; of stores that differ in the training seed alone, the first one's."""
+    groups: dict[tuple[str, str], Artefact] = {}
     for artefact in of_kind(artefacts, "store"):
+        groups.setdefault((artefact.record["config"].get("task", ""), artefact.folder.name), artefact)
+    films = []
+    for artefact in groups.values():
         count = artefact.record["episodes"]
-        for index in sorted({i * count // per_store for i in range(per_store)} if count else ()):
+        for index in sorted({i * count // PER_STORE for i in range(PER_STORE)} if count else ()):
             mp4, title = episode_film(artefact.folder, index)
             films.append(Video(f"Dataset {artefact.name} ({count:,} episodes)", title, mp4))
     return films
+
+
+def _in_turn(artefacts: Iterable[Artefact], pattern: str) -> list[tuple[Artefact, Path]]:
+    """Return the films of all ``artefacts``, the first of each, then the second of each, ..."""
+    films = [[(artefact, path) for path in sorted((artefact.folder / "videos").glob(pattern))] for artefact in artefacts]
+    return [film for film in chain.from_iterable(zip_longest(*films)) if film is not None]
+
+
+def _short(task: str) -> str:
+    return task.rpartition("/")[2]

@@ -26,6 +26,7 @@ from robowm.report.style import escape, to_svg
 from robowm.report.words import interval, number
 
 PAGE_BYTES = 12_000_000
+MOST_STRIPS = 2  # per task and action set
 MOST_STAGES = 24  # in a timeline; more are added up by name
 _MODEL_ARMS = ("world_model", "copy_last", "shuffled_actions")
 
@@ -151,9 +152,8 @@ def _fidelity_table(results: Mapping[str, Any], task: str) -> str:
     def gain(metric: str) -> str:
         if (pair := gains.get(metric)) is None:
             return ""
-        ratio = (
-            f", {found['world_model', metric]['value'] / found['copy_last', metric]['value']:.2f}x" if metric.startswith("lpips") else ""
-        )
+        model, baseline = (found[arm, metric]["value"] for arm in _MODEL_ARMS[:2])
+        ratio = f", {model / baseline:.2f}x" if metric.startswith("lpips") and baseline else ""
         return f"{number(pair['diff'], metric, signed=True)} {interval(pair, signed=True)}{ratio}"
 
     body = [[metric.replace("@mean", "").replace("/", ", "), *(cell(arm, metric) for arm in arms), gain(metric)] for metric in metrics]
@@ -175,7 +175,7 @@ def _curves(curves: Sequence[Curve]) -> str:
 
 def _strips(study: Study, task: str, budget: Budget) -> str:
     body, films = "", ""
-    for strip in (strip for strip in study.strips if strip.task == task):
+    for strip in [strip for strip in study.strips if strip.task == task][:MOST_STRIPS]:
         name = f"film strip {strip.label} ({action_set_label(task)})"
         svg = to_svg(figures.strip_figure(strip), f"{name}: {', '.join(label for label, _ in strip_rows(strip))}")
         if budget.take(len(svg) * 3 // 4, name):
@@ -224,7 +224,13 @@ def _films(videos: Sequence[Video], budget: Budget) -> str:
         for group, members in groups.items():
             if turn < len(members) and budget.take(len(members[turn].mp4), f"{group}: {members[turn].title}"):
                 kept[group] += html.figure(html.video(members[turn].mp4, members[turn].title), members[turn].title)
-    return "".join(f'<h3>{escape(group)}</h3>\n<div class="films">{films}</div>\n' for group, films in kept.items() if films)
+    shown, folded = "", ""
+    for group, films in kept.items():
+        if films and group.startswith("Dataset"):
+            folded += f'<details><summary>{escape(group)}</summary><div class="films">{films}</div></details>\n'
+        elif films:
+            shown += f'<h3>{escape(group)}</h3>\n<div class="films">{films}</div>\n'
+    return shown + (f"<h3>Recorded and imagined episodes</h3>\n{folded}" if folded else "")
 
 
 def _other(results: Mapping[str, Any]) -> str:

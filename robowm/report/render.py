@@ -36,7 +36,7 @@ def run(
 ) -> dict[str, Any]:
     """Report on exactly one of ``flywheel`` (a run's folder), ``results`` (a results file) and ``store`` (with ``episode``).
 
-    Returns the paths written: results, page and picture (of a flywheel in its own folder too), or film. ``pairs`` and ``arms`` are those
+    Returns the paths written: results, page and picture, or film. ``pairs`` and ``arms`` are those
     that the experiment's config wrote down before the run (default: what the flywheel's own report was given); an arm that is missing, or
     that ran other starts, is refused.
     """
@@ -59,11 +59,7 @@ def run(
         arms=arms or kept.get("arms", ()),
         notes=notes or kept.get("notes", ()),
     )
-    paths = publish(written, output_dir, max_bytes)
-    for name, file in FILES.items():
-        if (top := Path(flywheel) / file).resolve() != Path(paths[name]).resolve():
-            _write_bytes(top, Path(paths[name]).read_bytes())
-    return paths
+    return publish(written, output_dir, max_bytes)
 
 
 def flywheel_study(

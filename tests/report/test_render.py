@@ -1,5 +1,6 @@
 import io
 import json
+import os
 import struct
 
 import av
@@ -10,6 +11,7 @@ from robowm.data.store import EpisodeStore, StoreSpec
 from robowm.errors import UserError
 from robowm.evaluation.policies import run as evaluate
 from robowm.report.films import encode, strip_film
+from robowm.report.folders import recorded_report, stages_of
 from robowm.report.render import run
 from robowm.report.schema import read_results
 from robowm.rollout import run_episodes
@@ -79,6 +81,25 @@ def test_a_run_folder_becomes_results_page_and_picture(store, tmp_path):
     assert page.count("<video") == 4 + 1 + 2  # failures of base, a success of +real, two demonstrations
     assert "Dataset demonstrations (2 episodes)" in page
     assert store.fingerprint() in page
+
+
+def test_stages_are_timed_by_the_ledger_and_cut_off_ones_left_out(tmp_path):
+    folder = tmp_path / "ledger" / "pick_place-0"
+    folder.mkdir(parents=True)
+    for name, output, seconds, end in (("collect", "a1", 90.0, 1090), ("train-policy", "b2", 300.0, 1390), ("rollout", None, 4.0, 1400)):
+        (folder / f"{name}.json").write_text(json.dumps({"request": "r", "inputs": {}, "output": output, "seconds": seconds}))
+        os.utime(folder / f"{name}.json", (end, end))
+    assert [(stage.name, stage.start, stage.seconds) for stage in stages_of(tmp_path)] == [("collect", 0, 90), ("train-policy", 90, 300)]
+    os.utime(folder / "train-policy.json", (90_000, 90_000))  # finished the next day: there is no timeline then, only lengths
+    assert [stage.start for stage in stages_of(tmp_path)] == [None, None]
+
+
+def test_a_later_report_compares_what_the_run_had_written_down(tmp_path):
+    folder = tmp_path / "all" / "report"
+    folder.mkdir(parents=True)
+    config = {"pairs": [{"a": "+real", "b": "base"}], "study": "demo"}
+    (folder / "command.json").write_text(json.dumps({"verb": "report", "overrides": [], "config": config}))
+    assert recorded_report(tmp_path) == config
 
 
 def test_a_prediction_film_shows_truth_above_and_marks_chunks():
