@@ -1,7 +1,8 @@
 """The adapter around lerobot's policies: build one for given data, save and load it, act with it through ``protocols.Policy``.
 
 Every inference runs at one fixed batch width, filled up by repeating a row, and each episode's noise comes from its own generator, so an
-episode's actions do not depend on which others run beside it.
+episode's actions do not depend on which others run beside it. The width is 1 or a multiple of ``LANES``: then no row ends up in the scalar
+remainder of a vectorised loop, where exp and its kin round differently in the last bit.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from robowm.types import Obs
 
 KIND = "policy"
 PRETRAINED = "pretrained_model"
+LANES = 16  # float32 numbers in the widest vector registers
 TYPES = {"robowm_diffusion": {}, "diffusion": lerobot_diffusion.SETTINGS, "act": lerobot_act.SETTINGS}  # type: settings we change
 
 
@@ -97,7 +99,7 @@ def load_policy(
 ) -> LeRobotPolicy:
     """Return the policy of a finished ``train-policy`` or ``improve`` folder, ready to act.
 
-    ``infer_width`` is the fixed number of rows of every inference (at most so many episodes side by side cost one pass). ``ddim_steps``
+    ``infer_width`` is the fixed number of rows of every inference: so many episodes side by side, or fewer, cost one pass. ``ddim_steps``
     overrides the checkpoint's number of sampling steps. ``spec`` (``env.spec()``) is checked against what the policy was trained on;
     without it, cameras and sizes are checked when it first acts.
     """
@@ -145,8 +147,12 @@ class LeRobotPolicy:
         infer_width: int = 32,
         steps: int | None = None,
     ) -> None:
-        if infer_width < 1 or (steps is not None and steps < 1):
-            raise UserError(f"infer_width and ddim_steps must be at least 1, found {infer_width} and {steps}")
+        if infer_width < 1 or (infer_width > 1 and infer_width % LANES):
+            raise UserError(
+                f"infer_width={infer_width}; use 1 (a robot) or a multiple of {LANES}, so that results do not depend on batching"
+            )
+        if steps is not None and steps < 1:
+            raise UserError(f"ddim_steps={steps}; use at least 1, or null for the checkpoint's own")
         self.name, self.spec, self.inputs, self.normalizers = name, spec, inputs, normalizers
         self.device = pick_device(device)
         self.model = model.to(self.device).eval()

@@ -1,0 +1,50 @@
+"""Small policies and stores for tests."""
+
+import numpy as np
+import torch
+
+from robowm.data.fake import fake_episode, fake_spec, fake_store
+from robowm.policy.lerobot import DiffusionAdapter, LeRobotPolicy, build
+from robowm.policy.lerobot_batch import Normalizers
+from robowm.train.optim import OptimConfig
+
+CAMERAS = ["external", "wrist"]
+SMALL = {"type": "robowm_diffusion", "cameras": CAMERAS, "encoder_width": 8, "encoder_features": 8, "denoiser_width": 32}
+RESNET = {"type": "diffusion", "cameras": CAMERAS, "down_dims": [8, 16], "n_groups": 4, "spatial_softmax_num_keypoints": 4}
+STATE = {"type": "robowm_diffusion", "environment_state": True, "denoiser_width": 32}
+TINY = {"dim_model": 32, "n_heads": 2, "dim_feedforward": 32, "n_encoder_layers": 1, "n_vae_encoder_layers": 1, "latent_dim": 4}
+ACT = {"type": "act", "cameras": CAMERAS, **TINY}
+OPTIM = OptimConfig(lr=1e-3, warmup_steps=2)
+
+
+def make_store(path, lengths=(30, 7, 3), **options):
+    return fake_store(path, lengths, **options)
+
+
+def make_policy(node=SMALL, *, seed=0, width=16, steps=None, normalizers=None):
+    """Return an adapter around a fresh model, fitted to fake data."""
+    spec = fake_spec()
+    torch.manual_seed(seed)
+    model, inputs = build(node, spec)
+    if normalizers is None:
+        episode = fake_episode(spec, 40)
+        arrays = {"observation.state": [episode.state], "action": [episode.action]}
+        if inputs.environment_state:
+            arrays["observation.environment_state"] = [episode.environment_state]
+        names = {key: [str(i) for i in range(parts[0].shape[1])] for key, parts in arrays.items()}
+        normalizers = Normalizers.fit(arrays, names)
+    adapter = LeRobotPolicy if node["type"] == "act" else DiffusionAdapter
+    options = {
+        "name": "x",
+        "inputs": inputs,
+        "normalizers": normalizers,
+        "spec": spec,
+        "device": "cpu",
+        "infer_width": width,
+        "steps": steps,
+    }
+    return adapter(model, **options)
+
+
+def generators(seeds):
+    return [np.random.default_rng([0, seed]) for seed in seeds]

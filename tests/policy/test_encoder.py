@@ -1,0 +1,39 @@
+import pytest
+import torch
+
+from robowm.policy.denoiser import ChunkDenoiser
+from robowm.policy.encoder import ImageEncoder
+
+
+@pytest.mark.parametrize("size", [(32, 32), (48, 64), (96, 96)])
+def test_each_camera_has_its_own_features(size):
+    encoder = ImageEncoder(2, size, width=8, features=6)
+    images = torch.rand(3, 2, 3, *size)
+    features = encoder(images)
+    assert features.shape == (3, 12)
+    changed = images.clone()
+    changed[:, 1] = 0
+    assert torch.equal(encoder(changed)[:, :6], features[:, :6]) and not torch.equal(encoder(changed)[:, 6:], features[:, 6:])
+
+
+def test_features_tell_where_things_are():
+    encoder = ImageEncoder(1, (32, 32), width=8, features=6)
+    left, right = torch.zeros(1, 1, 3, 32, 32), torch.zeros(1, 1, 3, 32, 32)
+    left[..., 8:12, 4:8] = right[..., 8:12, 20:24] = 1
+    assert (encoder(left) - encoder(right)).abs().max() > 0.1
+
+
+def test_pictures_too_small_for_the_encoder_are_refused():
+    with pytest.raises(ValueError, match="8 x 32 pixels are too small"):
+        ImageEncoder(1, (8, 32), width=8, features=6)
+
+
+def test_the_denoiser_uses_chunk_time_and_context():
+    denoiser = ChunkDenoiser(horizon=16, action_dim=5, context_dim=3, width=32, blocks=2)
+    for block in denoiser.blocks:
+        torch.nn.init.normal_(block.second.weight)
+    x, t, context = torch.randn(2, 16, 5), torch.tensor([5, 50]), torch.randn(2, 3)
+    base = denoiser(x, t, global_cond=context)
+    assert base.shape == x.shape
+    for other in (denoiser(x + 1, t, context), denoiser(x, t + 1, context), denoiser(x, t, context + 1)):
+        assert not torch.allclose(base, other)
