@@ -37,8 +37,10 @@ def relight(pictures: Tensor, generator: torch.Generator) -> Tensor:
 def blur(pictures: Tensor, generator: torch.Generator) -> Tensor:
     """Mix half of the samples with their 3x3 mean, by a random share."""
     draw = torch.rand((len(pictures), 1, 1, 1), generator=generator, device=pictures.device)
-    share = (draw - (1 - BLUR_SHARE)).clamp(min=0) / BLUR_SHARE
-    return torch.lerp(pictures, F.avg_pool2d(F.pad(pictures, (1, 1, 1, 1), mode="replicate"), 3, stride=1), share)
+    chosen = (draw[:, 0, 0, 0] < BLUR_SHARE).nonzero()[:, 0]
+    sharp = pictures[chosen]
+    soft = F.avg_pool2d(F.pad(sharp, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+    return pictures.index_copy(0, chosen, torch.lerp(sharp, soft, draw[chosen] / BLUR_SHARE))
 
 
 def noise(pictures: Tensor, generator: torch.Generator) -> Tensor:

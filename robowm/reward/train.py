@@ -187,6 +187,11 @@ def measure(judged: Mapping[str, np.ndarray], threshold: float, task: str) -> di
         "episodes": int(measuring.sum()),
         "auc_per_step": _plain(auc(judged["probability"], judged["held"])),
         "ece_per_step": steps.expected_calibration_error,
+        "reliability": {
+            "predicted": [_plain(float(value)) for value in steps.predicted],
+            "observed": [_plain(float(value)) for value in steps.observed],
+            "count": steps.count.tolist(),
+        },
         "rows": [vars(row) for row in rows_of(task, verdicts)],
     }
 

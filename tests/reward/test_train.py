@@ -102,3 +102,9 @@ def test_both_halves_get_their_share_of_successes():
 def test_a_store_without_the_camera_is_named(data, tmp_path):
     with pytest.raises(UserError, match="no camera 'wirst'; did you mean 'wrist'"):
         train.run(**data, output_dir=tmp_path, steps=1, cameras=["wirst"], **SHORT)
+
+
+def test_reliability_covers_every_validation_step(trained):
+    bins = trained[1]["reliability"]
+    assert sum(bins["count"]) == 24 * 12 and len(bins["predicted"]) == len(bins["observed"]) == 10
+    assert all((p is None) == (n == 0) for p, n in zip(bins["predicted"], bins["count"], strict=True))
