@@ -117,7 +117,7 @@ def rendering() -> list[Finding]:
     if not working:
         return [Finding(BROKEN, "rendering", f"{failing}. Run: {GL_PACKAGES}")]
     asked = os.environ.get("MUJOCO_GL", "")
-    if asked and asked not in working:
+    if asked in BACKENDS and asked not in working:
         return [Finding(BROKEN, "rendering", f"MUJOCO_GL={asked} does not work here; unset it or use MUJOCO_GL={working[0]}")]
     return [
         Finding(

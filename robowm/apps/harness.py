@@ -32,7 +32,7 @@ from robowm.errors import UserError, nearest
 from robowm.locks import exclusive
 
 VERSION_BASE = "1.3"
-RESERVED = ("size", "scene", "trusted")  # top-level keys that configure the configuration and are not arguments of run()
+RESERVED = ("size", "scene", "trusted", "run")  # top-level keys that configure the configuration and are not arguments of run()
 FULL_ERROR = "HYDRA_FULL_ERROR"
 CLAIM_WAIT_S = 3.0  # how long a folder may stay locked by a process that is just ending
 
@@ -66,8 +66,7 @@ def launch(app: App, argv: Sequence[str]) -> int:
     """Run ``app`` with Hydra's command line ``argv`` and return the exit code."""
     configs = config_folder()
     if any(word in ("-h", "--help") for word in argv):
-        print(help_text(app.verb, app.config_name, configs), end="")
-        return 0
+        return _help(app, configs, [word for word in argv if not word.startswith("-")])
     sweep = Sweep(argv) if asks_for_sweep(argv) else None
     outcomes: list[Outcome] = []
     full_error = os.environ.get(FULL_ERROR)
@@ -99,6 +98,15 @@ def launch(app: App, argv: Sequence[str]) -> int:
     if sweep is not None:
         return sweep.report()
     return outcomes[-1].code if outcomes else 0
+
+
+def _help(app: App, configs: Path, overrides: list[str]) -> int:
+    try:
+        print(help_text(app.verb, app.config_name, configs, overrides), end="")
+    except EXPLAINED as error:
+        print(f"robowm {app.verb}: {explain(error, app.verb, configs)}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def _flags_first(argv: Sequence[str]) -> list[str]:
@@ -143,7 +151,7 @@ def _run(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> A
     trusted = container.get("trusted", [])
     arguments = {key: _home(value) for key, value in container.items() if key not in (*RESERVED, *app.helpers)}
     check_targets(arguments, trusted)
-    run = find(app.run)
+    run = find(container.get("run", app.run), trusted)
     arguments["output_dir"] = output_dir
     check_call(run, arguments, app.verb)
     with ExitStack() as stack:
@@ -179,8 +187,9 @@ def size_overrides(size: Mapping[str, Any]) -> dict[str, Any]:
     return {"size": size["name"], **changed}
 
 
-def find(path: str) -> Any:
-    """Return the object at ``module:name``."""
+def find(path: str, trusted: Sequence[str]) -> Any:
+    """Return the object at ``module:name`` of a trusted package."""
+    check_targets({"_target_": path}, trusted)
     module, name = path.split(":")
     return getattr(import_module(module), name)
 

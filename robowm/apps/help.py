@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from robowm.apps.cli import VERBS
 from robowm.apps.explain import choices
 
+PACKAGE = re.compile(r"^# @package (\S+)")
 LINE = re.compile(r"^(?P<indent> *)(?:- )?(?P<key>[\w.]+):(?P<value>[^#]*)(?:#\s*(?P<comment>.*))?$")
 
 
@@ -28,9 +29,9 @@ def compose_config(config_name: str, configs: Path, overrides: list[str] | None 
         GlobalHydra.instance().hydra = earlier
 
 
-def help_text(verb: str, config_name: str, configs: Path) -> str:
-    """Return the help of one verb."""
-    cfg = compose_config(config_name, configs)
+def help_text(verb: str, config_name: str, configs: Path, overrides: list[str]) -> str:
+    """Return the help of one verb as it stands with ``overrides``."""
+    cfg = compose_config(config_name, configs, overrides)
     chosen = {group: choice for group, choice in cfg.hydra.runtime.choices.items() if not group.startswith("hydra/")}
     lines = [f"robowm {verb}: {VERBS.get(verb, '')}", "", f"usage: robowm {verb} key=value ... [-m key=a,b]", ""]
     if chosen:
@@ -40,7 +41,7 @@ def help_text(verb: str, config_name: str, configs: Path) -> str:
     notes = _comments(configs / f"{config_name}.yaml") | _comments(configs / "app.yaml")
     for group, choice in chosen.items():
         if choice and group != "size":
-            notes |= {f"{group}.{key}": note for key, note in _comments(configs / group / f"{choice}.yaml").items()}
+            notes |= _comments(configs / group / f"{choice}.yaml", group)
     rows = [(f"{key}={value}", notes.get(key, "")) for key, value in _leaves(cfg) if not key.startswith(("hydra.", "size."))]
     rows.sort(key=lambda row: not row[0].endswith("=???"))
     width = min(max(len(row) for row, _ in rows), 56)
@@ -77,11 +78,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _comments(path: Path) -> dict[str, str]:
-    """Return {dotted key: comment at the end of its line} of one YAML file of ours."""
+def _comments(path: Path, group: str = "") -> dict[str, str]:
+    """Return {dotted key: comment at the end of its line} of one YAML file of ours, whose keys lie under ``group`` or its @package."""
     found: dict[str, str] = {}
-    stack: list[tuple[int, str]] = []
-    for line in path.read_text().splitlines() if path.is_file() else []:
+    text = path.read_text() if path.is_file() else ""
+    package = match[1] if (match := PACKAGE.match(text)) else group
+    stack = [(-1, package)] if package not in ("", "_global_") else []
+    for line in text.splitlines():
         if not (match := LINE.match(line)):
             continue
         indent = len(match["indent"])

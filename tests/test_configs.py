@@ -1,0 +1,207 @@
+"""Configs and code agree: every verb composes at every size, and its keys are its run()'s keywords."""
+
+import functools
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from robowm.apps.cli import VERBS, module_of
+from robowm.apps.explain import choices
+from robowm.apps.harness import RESERVED, compose_verb, config_folder, find
+from robowm.flywheel.stages import expand
+from robowm.seeds import check_seeds
+
+CONFIGS = config_folder()
+SIZES = choices(CONFIGS, "size")
+EXPERIMENTS = choices(CONFIGS, "experiment")
+FILLED = {"imagine": ["env=tabletop/push"]}  # beyond what ??? leaves open
+
+
+def app_of(verb):
+    return import_module(f"robowm.apps.{module_of(verb)}").APP
+
+
+def text_of(verb):
+    return (CONFIGS / f"{module_of(verb)}.yaml").read_text()
+
+
+@functools.cache
+def composed(verb, *words):
+    return compose_verb(verb, words)
+
+
+def keys_of(verb, config):
+    return {key for key in config if key not in (*RESERVED, *app_of(verb).helpers)} | {"output_dir"}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_keys_are_the_keywords_of_run(verb):
+    config = composed(verb)
+    run = find(config.get("run", app_of(verb).run), config["trusted"])
+    parameters = inspect.signature(run).parameters
+    assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in parameters.values())
+    required = {name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty}
+    assert keys_of(verb, config) <= set(parameters)
+    assert required <= keys_of(verb, config)
+
+
+def test_both_import_formats_match_their_readers():
+    for name in choices(CONFIGS, "format"):
+        config = composed("import", f"format={name}")
+        assert keys_of("import", config) <= set(inspect.signature(find(config["run"], config["trusted"])).parameters)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_helper_is_referred_to(verb):
+    texts = [path.read_text() for path in CONFIGS.rglob("*.yaml")]
+    for helper in app_of(verb).helpers:
+        assert any(re.search(rf"\$\{{{helper}[.}}]", text) for text in texts), helper
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_size_has_the_same_numbers(size):
+    def names(node):
+        return {key: names(value) if isinstance(value, dict) else None for key, value in node.items()}
+
+    load = lambda name: OmegaConf.to_container(OmegaConf.load(CONFIGS / "size" / f"{name}.yaml"))  # noqa: E731
+    assert names(load(size)) == names(load("tiny"))
+    assert load(size)["name"] == size
+
+
+def test_every_number_of_a_size_is_used():
+    texts = "".join(path.read_text() for path in CONFIGS.rglob("*.yaml"))
+    tiny = OmegaConf.to_container(OmegaConf.load(CONFIGS / "size" / "tiny.yaml"))
+    unused = [
+        f"{part}.{key}"
+        for part, values in tiny.items()
+        if isinstance(values, dict)
+        for key in values
+        if f"${{size.{part}.{key}}}" not in texts
+    ]
+    assert unused == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "group"),
+    [
+        ("collect", "env"),
+        ("rollout", "actor"),
+        ("train-policy", "policy"),
+        ("train-world-model", "world_model"),
+        ("improve", "tracking"),
+        ("flywheel", "stages"),
+        ("flywheel", "experiment"),
+    ],
+)
+def test_every_choice_composes_and_its_targets_take_its_keys(verb, group):
+    for choice in choices(CONFIGS, group):
+        check_targets_take(composed(verb, f"{group}={choice}"))
+
+
+def check_targets_take(node):
+    if isinstance(node, list):
+        for item in node:
+            check_targets_take(item)
+    if not isinstance(node, dict):
+        return
+    for item in node.values():
+        check_targets_take(item)
+    if "_target_" in node:
+        module, _, name = node["_target_"].rpartition(".")
+        parameters = inspect.signature(getattr(import_module(module), name)).parameters
+        given = {key for key in node if not key.startswith("_")}
+        assert given <= set(parameters), (node["_target_"], given - set(parameters))
+        needed = {key for key, p in parameters.items() if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
+        if node["_target_"] != "robowm.nn.unet.VideoUNet" and not node.get("_partial_"):
+            assert needed <= given, (node["_target_"], needed - given)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_composes_with_its_targets(verb):
+    check_targets_take(composed(verb, *FILLED.get(verb, [])))
+
+
+def stages_of(experiment, size):
+    config = composed("flywheel", f"experiment={experiment}", f"size={size}")
+    tasks = [config["task"]] if isinstance(config["task"], str) else config["task"]
+    seeds = [config["train_seed"]] if isinstance(config["train_seed"], int) else config["train_seed"]
+    return config, expand(config["stages"], tasks=tasks, train_seeds=seeds, offsets=config["offsets"], common={"size": size})
+
+
+@pytest.mark.parametrize(("experiment", "size", "task"), [("demo", "tiny", "pick_place"), ("loop_small", "small", "insert")])
+def test_every_stage_composes_and_no_start_is_used_for_two_things(experiment, size, task):
+    used = {}
+    for stage in stages_of(experiment, size)[1]:
+        if stage.name.startswith(f"{task}-0/"):
+            config = composed(stage.verb, *stage.words())
+            run = find(config.get("run", app_of(stage.verb).run), config["trusted"])
+            assert keys_of(stage.verb, config) <= set(inspect.signature(run).parameters)
+            for purpose, seeds in seeds_of(stage.verb, config):
+                check_seeds(purpose, seeds)
+                used.setdefault(purpose, {})[stage.name] = set(seeds)
+    evaluations = [name for name in used["evaluation"] if "/evaluate_" in name]
+    assert len({frozenset(used["evaluation"][name]) for name in evaluations}) == 1
+    for name in evaluations[1:]:
+        del used["evaluation"][name]
+    for purpose, sets in used.items():
+        assert sum(map(len, sets.values())) == len(set().union(*sets.values())), purpose
+
+
+def seeds_of(verb, config):
+    """Return (purpose, start seeds) of a stage; a collection until so many successes may try three times as many."""
+    if verb == "imagine":
+        first = config["starts"]["first_seed"]
+        return [("rollouts", range(first, first + config["starts"]["count"]))]
+    if "first_seed" not in config:
+        return []
+    count = config["episodes"] or 3 * config["until_successes"]
+    return [(config["purpose"], range(config["first_seed"], config["first_seed"] + count))]
+
+
+def test_train_seeds_use_other_demonstrations_and_rollouts_but_the_same_evaluation_starts():
+    _, stages = stages_of("loop_small", "small")
+    starts = {}
+    for stage in stages:
+        if stage.name in [
+            f"insert-{seed}/{name}" for seed in (0, 1) for name in ("demos", "rollouts", "imagined", "judged", "evaluate_both")
+        ]:
+            config = composed(stage.verb, *stage.words())
+            for purpose, seeds in seeds_of(stage.verb, config):
+                starts.setdefault(stage.name.split("/")[1], []).append((purpose, set(seeds)))
+    for name, sets in starts.items():
+        together = set().union(*(seeds for _, seeds in sets))
+        if sets[0][0] in ("demonstrations", "rollouts"):
+            assert sum(len(seeds) for _, seeds in sets) == len(together), name
+        else:
+            assert sets[0][1] == together, name
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_pairs_and_arms_written_down_beforehand_are_evaluated(experiment):
+    config, stages = stages_of(experiment, "tiny")
+    arms = {stage.overrides["arm"] for stage in stages if stage.verb == "evaluate" and stage.overrides.get("purpose") is None}
+    assert set(config["arms"]) == arms
+    assert {pair[side] for pair in config["pairs"] for side in "ab"} <= arms
+    assert {("+real+imagined", "base_longer"), ("+real+imagined", "+real")} <= {(pair["a"], pair["b"]) for pair in config["pairs"]}
+
+
+def test_extra_training_arms_make_the_same_number_of_updates():
+    _, stages = stages_of("demo", "tiny")
+    arms = [composed(stage.verb, *stage.words()) for stage in stages if stage.verb == "improve"]
+    assert len(arms) == 4
+    kept = ("steps", "batch_size", "optim", "seed", "init_from")
+    assert all({key: arm[key] for key in kept} == {key: arms[0][key] for key in kept} for arm in arms)
+
+
+def test_a_wheel_finds_the_configs_inside_the_package(tmp_path, monkeypatch):
+    import robowm
+
+    package = tmp_path / "robowm"
+    (package / "configs").mkdir(parents=True)
+    (package / "configs" / "app.yaml").write_text("")
+    monkeypatch.setattr(robowm, "__file__", str(package / "__init__.py"))
+    assert config_folder() == Path(package / "configs")
