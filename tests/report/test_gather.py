@@ -5,7 +5,9 @@ import pytest
 
 from robowm.errors import UserError
 from robowm.evaluation.policies import run as evaluate
+from robowm.report.folders import find_artefacts
 from robowm.report.gather import gather
+from robowm.report.media import imagined_videos
 from robowm.report.schema import findings
 from tests.fakes import CounterEnv, NoisePolicy
 
@@ -111,6 +113,22 @@ def test_the_classifier_is_counted_on_the_task_it_was_trained_for(unit):
     np.testing.assert_allclose(rows["precision/success_classifier"]["value"], 30 / 31, atol=1e-6)
     assert rows["recall/success_classifier"]["value"] == 0.75 and rows["recall/success_classifier"]["n"] == 40
     assert rows["recall/success_classifier"]["task"] == TASK
+
+
+def test_false_successes_are_shares_of_claims_in_the_simulator(unit):
+    folder = unit / "imagined_vs_real"
+    (folder / "videos").mkdir(parents=True)
+    config = {"task": TASK, "arm": "world_model"}
+    record = {"kind": "imagined_vs_real", "fingerprint": "i1", "inputs": {}, "config": config, "made_with": _made_with(unit)}
+    (folder / "artefact.json").write_text(json.dumps(record))
+    lines = [{"index": i, "imagined": int(i < 20), "real": int(i % 4 > 0)} for i in range(30)]  # ten were not claimed
+    (folder / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for name in ("false_success_000004", "true_success_000001"):
+        (folder / "videos" / f"{name}.mp4").write_bytes(b"film")
+    (row,) = [row for row in collect(unit)["rows"] if row["metric"] == "false_success/imagined"]
+    assert (row["task"], row["arm"], row["value"], row["n"]) == (TASK, "world_model", 0.25, 20)
+    films = imagined_videos(find_artefacts(unit))
+    assert [film.title for film in films] == ["false success, imagined episode 4", "true success, imagined episode 1"]
 
 
 def _made_with(folder):
