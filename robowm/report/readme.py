@@ -1,0 +1,84 @@
+"""Keeps the README's tables equal to ``results/*.json``: ``python -m robowm.report.readme`` rewrites what stands between the markers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from robowm.artefacts import write_text
+from robowm.errors import UserError
+from robowm.report.study import arm_order
+
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+MODEL_METRICS = ("psnr", "ssim", "lpips")
+MODEL_ARMS = ("world_model", "copy_last", "shuffled_actions")
+
+
+def tables(studies: Sequence[Mapping[str, Any]]) -> str:
+    """Return the Markdown of several results files: success by arm, paired differences, world-model fidelity."""
+    if not studies:
+        return "No results have been committed yet."
+    return "\n\n".join(_study(study) for study in studies)
+
+
+def rewrite(text: str, studies: Sequence[Mapping[str, Any]]) -> str:
+    """Return ``text`` with the part between the markers made anew."""
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise UserError(f"README.md lacks the markers {BEGIN} and {END}; put them where the tables belong")
+    return f"{head}{BEGIN}\n{tables(studies)}\n{END}{tail}"
+
+
+def committed(folder: Path) -> list[dict[str, Any]]:
+    """Return the results files under ``folder`` by name."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+def _study(study: Mapping[str, Any]) -> str:
+    parts = [f"`{study['command']}` (commit {study['commit']}, {study['date']}, {study['machine']['cpus']} CPU cores):"]
+    success = [row for row in study["rows"] if row["metric"] == "success"]
+    if success:
+        order = arm_order([row["arm"] for row in success])
+        ranked = sorted(success, key=lambda row: (row["task"], order.index(row["arm"])))
+        lines = ["| task | arm | success | 95 % interval | n |", "| --- | --- | --- | --- | --- |"]
+        lines += [f"| {r['task']} | {r['arm']} | {r['value']:.3f} | {r['low']:.3f} to {r['high']:.3f} | {r['n']} |" for r in ranked]
+        parts.append("\n".join(lines))
+    pairs = [pair for pair in study["pairs"] if pair["metric"] == "success"]
+    if pairs:
+        lines = ["| task | difference in success, same starts | | 95 % interval | won / lost |", "| --- | --- | --- | --- | --- |"]
+        for p in pairs:
+            ends = f"{p['low']:+.3f} to {p['high']:+.3f} | {p['wins']:.1%} / {p['losses']:.1%}"
+            lines.append(f"| {p['task']} | {p['a']} - {p['b']} | {p['diff']:+.3f} | {ends} |")
+        parts.append("\n".join(lines))
+    if models := _models(study["rows"]):
+        parts.append(models)
+    return "\n\n".join(parts)
+
+
+def _models(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return fidelity over a whole free-running rollout, each metric averaged over the cameras."""
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in rows:
+        metric, _, camera = row["metric"].partition("/")
+        if metric in MODEL_METRICS and camera.endswith("@mean") and row["arm"] in MODEL_ARMS:
+            found.setdefault((row["task"], row["arm"]), {}).setdefault(metric, []).append(row["value"])
+    if not found:
+        return ""
+    lines = ["| free-running from one start, mean over frames and cameras | | PSNR | SSIM | LPIPS |", "| --- | --- | --- | --- | --- |"]
+    for (task, arm), metrics in found.items():
+        psnr, ssim, lpips = (sum(metrics[name]) / len(metrics[name]) for name in MODEL_METRICS)
+        lines.append(f"| {task} | {arm} | {psnr:.2f} dB | {ssim:.3f} | {lpips:.4f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Rewrite README.md in the current folder from results/."""
+    readme = Path("README.md")
+    write_text(readme, rewrite(readme.read_text(), committed(Path("results"))))
+
+
+if __name__ == "__main__":
+    main()

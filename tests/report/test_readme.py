@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+
+from robowm.errors import UserError
+from robowm.report.readme import BEGIN, END, committed, rewrite, tables
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def row(arm, metric, value, task="tabletop/push"):
+    return {"task": task, "arm": arm, "metric": metric, "value": value, "low": value - 0.1, "high": value + 0.1, "n": 200}
+
+
+STUDY = {
+    "command": "robowm flywheel experiment=x",
+    "commit": "abc",
+    "date": "2026-01-01",
+    "machine": {"cpus": 2},
+    "rows": [
+        row("base", "success", 0.3),
+        row("+real", "success", 0.5),
+        *(row("world_model", f"{m}/{c}@mean", v) for m in ("psnr", "ssim", "lpips") for c, v in (("external", 1.0), ("wrist", 2.0))),
+    ],
+    "pairs": [
+        {"task": "tabletop/push", "a": "+real", "b": "base", "metric": "success"}
+        | {"diff": 0.2, "low": 0.1, "high": 0.3, "n": 200, "wins": 0.25, "losses": 0.05}
+    ],
+}
+
+
+def test_the_readme_says_what_the_results_say():
+    text = (ROOT / "README.md").read_text()
+    assert rewrite(text, committed(ROOT / "results")) == text, "run: python -m robowm.report.readme"
+
+
+def test_tables_show_arms_differences_and_fidelity_over_cameras():
+    shown = tables([STUDY])
+    assert "| tabletop/push | base | 0.300 | 0.200 to 0.400 | 200 |" in shown
+    assert "| tabletop/push | +real - base | +0.200 | +0.100 to +0.300 | 25.0% / 5.0% |" in shown
+    assert "| tabletop/push | world_model | 1.50 dB | 1.500 | 1.5000 |" in shown
+
+
+def test_only_what_stands_between_the_markers_changes():
+    assert rewrite(f"a {BEGIN}old{END} b", []).startswith(f"a {BEGIN}\n")
+    with pytest.raises(UserError, match="markers"):
+        rewrite("no markers", [])
