@@ -7,6 +7,7 @@ corrupts other live renderers; this wrapper makes its own context current before
 from __future__ import annotations
 
 import atexit
+import ctypes
 import importlib
 import os
 import sys
@@ -20,6 +21,7 @@ from robowm.errors import UserError
 
 BACKENDS = ("egl", "osmesa")
 INSTALL = "apt-get install -y --no-install-recommends libegl1 libosmesa6 libgl1"
+_EGL_PLATFORM_DEVICE = 0x313F  # EGL_PLATFORM_DEVICE_EXT
 _chosen: list[str] = []  # the back-end that this process renders with, once known: GL libraries cannot be changed after loading
 _live: weakref.WeakSet[Renderer] = weakref.WeakSet()
 
@@ -29,20 +31,46 @@ def backend_name() -> str:
     return _chosen[0] if _chosen else "none"
 
 
-def _open_context(backend: str, width: int, height: int):
-    """Import one back-end and return a current GL context; on failure leave no trace of the import."""
-    asked = os.environ.get("PYOPENGL_PLATFORM")
-    os.environ.setdefault("LP_NUM_THREADS", "1")  # llvmpipe's threads cost more than they save on small pictures
+def _missing_egl() -> str | None:
+    """Return why EGL cannot work here, or None. Loads libEGL privately: once PyOpenGL has loaded it, OSMesa cannot be used any more."""
     try:
-        context = importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
-        context.make_current()
-        return context
-    except BaseException:
+        egl = ctypes.CDLL("libEGL.so.1", mode=ctypes.RTLD_LOCAL)
+    except OSError as error:
+        return str(error)
+    egl.eglGetProcAddress.restype = ctypes.c_void_p
+    query, display_of = (egl.eglGetProcAddress(name) for name in (b"eglQueryDevicesEXT", b"eglGetPlatformDisplayEXT"))
+    if not query or not display_of:
+        return "libEGL has no device extension"
+    pointer = ctypes.c_void_p
+    query = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_int, pointer, pointer)(query)
+    display_of = ctypes.CFUNCTYPE(pointer, ctypes.c_uint, pointer, pointer)(display_of)
+    egl.eglInitialize.argtypes = [pointer, pointer, pointer]
+    devices, count = (pointer * 16)(), ctypes.c_int(0)
+    query(16, devices, ctypes.byref(count))
+    for device in devices[: count.value]:
+        display = display_of(_EGL_PLATFORM_DEVICE, device, None)
+        if display and egl.eglInitialize(display, None, None):
+            return None
+    return f"none of {count.value} EGL devices can be initialised"
+
+
+def _open_context(backend: str, width: int, height: int):
+    """Import one back-end and return a current GL context; raises ImportError with one line when it cannot work here."""
+    os.environ.setdefault("LP_NUM_THREADS", "1")  # llvmpipe's threads cost more than they save on small pictures
+    if backend == "egl" and (why := _missing_egl()):
+        raise ImportError(why)
+    asked = os.environ.get("PYOPENGL_PLATFORM")
+    try:
+        module = importlib.import_module(f"mujoco.{backend}")
+    except (ImportError, AttributeError, TypeError, OSError) as error:  # what PyOpenGL raises where a library is missing
         for name in [name for name in sys.modules if name.split(".")[0] == "OpenGL" or name.startswith(f"mujoco.{backend}")]:
             del sys.modules[name]
         if asked is None:
             os.environ.pop("PYOPENGL_PLATFORM", None)
-        raise
+        raise ImportError(f"{type(error).__name__}: {error}") from error
+    context = module.GLContext(width, height)
+    context.make_current()
+    return context
 
 
 def _open_any_context(width: int, height: int):
@@ -52,10 +80,8 @@ def _open_any_context(width: int, height: int):
     for backend in _chosen or ([named] if named in BACKENDS else BACKENDS):
         try:
             context = _open_context(backend, width, height)
-        except (ImportError, AttributeError, RuntimeError, OSError, TypeError) as error:
-            tried.append(f"{backend}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
-        except Exception as error:  # noqa: BLE001  PyOpenGL's own errors have no common base that can be imported before it loads
-            tried.append(f"{backend}: {type(error).__name__}")
+        except (ImportError, RuntimeError) as error:
+            tried.append(f"{backend}: {str(error).splitlines()[0]}")
         else:
             if not _chosen:
                 atexit.register(_close_all)  # after the back-end registered its own clean-up, so that ours runs before it

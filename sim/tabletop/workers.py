@@ -34,7 +34,9 @@ def send(connection: Connection, meta: Mapping, arrays: Mapping[str, np.ndarray]
 def receive(connection: Connection) -> tuple[dict, dict[str, np.ndarray]]:
     """Return what ``send`` was given at the other end; EOFError when it has gone."""
     head = json.loads(connection.recv_bytes())
-    arrays = {name: np.frombuffer(connection.recv_bytes(), dtype).reshape(shape) for name, (dtype, shape) in head["layout"].items()}
+    arrays = {}
+    for name, (dtype, shape) in head["layout"].items():
+        arrays[name] = np.frombuffer(bytearray(connection.recv_bytes()), dtype).reshape(shape)
     return head["meta"], arrays
 
 

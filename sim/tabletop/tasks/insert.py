@@ -28,7 +28,7 @@ def _bodies() -> str:
 
 
 def _sample(rng: np.random.Generator, start_range: float) -> Start:
-    hand = uniform(rng, [-0.03, -0.04, 0.10, -0.2, 0.0], [0.03, 0.04, 0.12, 0.2, 0.0], start_range)
+    hand = uniform(rng, [0.0, -0.04, 0.10, -0.2, 0.0], [0.06, 0.04, 0.12, 0.2, 0.0], start_range)
     peg = uniform(rng, [-0.10, -0.08, HALF_HEIGHT, -0.5], [-0.03, 0.06, HALF_HEIGHT, 0.5], start_range)
     socket = uniform(rng, [0.05, -0.06, -0.3], [0.08, 0.06, 0.3], start_range)
     return Start(hand, peg, socket)

@@ -26,7 +26,7 @@ def _bodies() -> str:
 
 
 def _sample(rng: np.random.Generator, start_range: float) -> Start:
-    hand = uniform(rng, [-0.04, -0.04, 0.09, -0.2, 0.0], [0.04, 0.04, 0.11, 0.2, 0.0], start_range)
+    hand = uniform(rng, [0.0, -0.04, 0.09, -0.2, 0.0], [0.06, 0.04, 0.11, 0.2, 0.0], start_range)
     cube = uniform(rng, [-0.10, -0.10, HALF, -0.6], [-0.02, 0.08, HALF, 0.6], start_range)
     tray = uniform(rng, [0.055, -0.07, 0.0], [0.075, 0.07, 0.0], start_range)
     return Start(hand, cube, tray)
