@@ -35,7 +35,8 @@ class Controller(IntEnum):
 class Obs:
     """What N environments showed during the last K steps, most recent row last (K = 1 after a reset, H after a chunk)."""
 
-    frames: dict[str, np.ndarray]  # {camera: uint8 [N, K, h, w, 3]}, RGB, row 0 is the top of the picture
+    # {camera: uint8 [N, K, h, w, 3]}, RGB, row 0 is the top of the picture; the last R < K rows alone where only those were drawn
+    frames: dict[str, np.ndarray]
     state: np.ndarray  # f32 [N, K, S], proprioception only
     environment_state: np.ndarray | None  # f32 [N, K, E], simulator truth; None on robots and in imagination
     task: tuple[str, ...]  # N sentences
