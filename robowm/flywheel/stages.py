@@ -2,6 +2,7 @@
 
 In an override ``{name}`` stands for the folder of the stage ``name`` of the same unit, ``{task}`` and ``{train_seed}`` for the unit, and
 a name from ``offsets`` for ``first + per_train_seed * train_seed``. A stage needs those whose folders it names, and those under ``needs``.
+An override ``~key`` takes ``key`` out again, for experiments that change a list of stages.
 """
 
 from __future__ import annotations
@@ -66,10 +67,12 @@ def _stage(name: str, node: Mapping[str, Any], stages: Mapping[str, Any], facts:
     if "verb" not in node:
         raise UserError(f"stage {name} names no verb")
     unit = unit_name(facts["task"], facts["train_seed"])
+    given = node.get("overrides") or {}
+    given = {key: value for key, value in given.items() if not key.startswith("~") and f"~{key}" not in given}
     known = {**facts, **{other: f"{{{unit}/{other}}}" for other in stages}}
     try:
-        overrides = _fill(node.get("overrides") or {}, known)
-        needs = [*(node.get("needs") or []), *(word for word in placeholders(node.get("overrides")) if word in stages)]
+        overrides = _fill(given, known)
+        needs = [*(node.get("needs") or []), *(word for word in placeholders(given) if word in stages)]
         for need in needs:
             if need not in stages:
                 raise UserError(f"needs {need!r}, which is no stage; {nearest(need, stages)}")

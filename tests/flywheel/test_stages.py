@@ -28,6 +28,12 @@ def test_facts_of_the_unit_keep_their_type_and_reach_into_lists():
     assert found["push-1/x"].needs == ("push-1/y",)
 
 
+def test_an_override_can_be_taken_out_again_with_what_it_needs():
+    nodes = {"y": {"verb": "v"}, "x": {"verb": "v", "overrides": {"a": "{y}", "b": 1, "~a": None}}}
+    found = stages_of(nodes)["push-0/x"]
+    assert (found.words(), found.needs) == (["b=1"], ())
+
+
 @pytest.mark.parametrize(
     ("nodes", "line"),
     [

@@ -1,0 +1,180 @@
+"""Every app does its smallest job through the command line, is cut off, resumes, and ends with what an undisturbed run ends with."""
+
+import json
+
+import pytest
+
+from robowm.apps.cli import main
+from robowm.artefacts import read_artefact
+from robowm.progress import Progress
+
+ENV = ["size=debug", "env.n=2"]
+HORIZON = ["max_steps=12", "stop_after_success=null"]
+
+
+def robowm(*words):
+    assert main([str(word) for word in words]) == 0
+
+
+class Cut(KeyboardInterrupt):
+    """Stands for Ctrl-C."""
+
+
+def cut_off(monkeypatch, after):
+    """Let the next run be interrupted at the ``after``-th call of Progress.advance."""
+    calls = []
+    advance = Progress.advance
+
+    def advance_or_stop(self, *arguments, **facts):
+        calls.append(1)
+        if len(calls) == after:
+            raise Cut
+        advance(self, *arguments, **facts)
+
+    monkeypatch.setattr(Progress, "advance", advance_or_stop)
+
+
+def result_of(folder):
+    """Return what must not depend on an interruption: the fingerprint and the per-episode outcomes without times."""
+    episodes = folder / "episodes.jsonl"
+    lines = [json.loads(line) for line in episodes.read_text().splitlines()] if episodes.is_file() else []
+    return read_artefact(folder)["fingerprint"], [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("apps")
+
+
+@pytest.fixture(scope="module")
+def made(root):
+    """Make, once, the inputs that a verb needs."""
+    recipes = {
+        "demos": lambda: ["collect", *ENV, "until_successes=4"],
+        "base": lambda: ["train-policy", "size=debug", f"stores=[{{path: {made('demos')}}}]"],
+        "rollouts": lambda: ["rollout", *ENV, *HORIZON, f"policy.path={made('base')}", "episodes=4"],
+        "held_out": lambda: ["rollout", *ENV, *HORIZON, "actor=open_loop", "episodes=3", "purpose=validation"],
+        "world_model": lambda: ["train-world-model", "size=debug", f"stores=[{{path: {made('demos')}}}, {{path: {made('rollouts')}}}]"],
+        "success": lambda: [
+            *("train-success", "size=debug", "task=tabletop/pick_place"),
+            *(f"stores=[{{path: {made('demos')}}}, {{path: {made('rollouts')}}}]", f"validation_stores=[{{path: {made('held_out')}}}]"),
+        ],
+        "imagined": lambda: [
+            *("imagine", *ENV, "n=2", "episodes=4", "max_steps=12", "keep_failures=true"),
+            *(f"policy.path={made('base')}", f"world_model.path={made('world_model')}", f"classifier.path={made('success')}"),
+        ],
+        "improve": lambda: ["improve", "size=debug", f"init_from={made('base')}", f"stores=[{{path: {made('demos')}}}]"],
+        "evaluate": lambda: ["evaluate", *ENV, *HORIZON, "arm=base", f"policy.path={made('base')}", "purpose=tuning", "first_seed=50000"],
+        "evaluate_world_model": lambda: [
+            *("evaluate-world-model", "size=debug", "task=tabletop/pick_place", "horizon=4", "batch=1", "episodes=3"),
+            *(f"world_model.path={made('world_model')}", f"stores={{open_loop: {made('held_out')}}}"),
+        ],
+        "evaluate_imagined": lambda: ["evaluate-imagined", *ENV, f"store={made('imagined')}"],
+    }
+
+    def made(name):
+        folder = root / name
+        if not folder.exists():
+            robowm(*recipes[name](), f"output_dir={folder}")
+        return folder
+
+    made.recipes = recipes
+    return made
+
+
+NAMES = (
+    *("demos", "base", "rollouts", "world_model", "success", "imagined", "improve"),
+    *("evaluate", "evaluate_world_model", "evaluate_imagined"),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_that_is_cut_off_ends_where_an_undisturbed_one_ends(name, made, tmp_path, monkeypatch, capfd):
+    whole = made(name)
+    words = [str(word) for word in made.recipes[name]()] + [f"output_dir={tmp_path / 'cut'}"]
+    with monkeypatch.context() as patch:
+        cut_off(patch, after=2)
+        assert main(words) == 130
+    assert "interrupted" in capfd.readouterr().err
+    assert not (tmp_path / "cut" / "artefact.json").exists()
+    robowm(*words)
+    assert result_of(tmp_path / "cut") == result_of(whole)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_finished_run_returns_at_once_and_another_request_is_refused(name, made, monkeypatch, capfd):
+    folder = made(name)
+    before = (folder / "artefact.json").stat().st_mtime_ns
+    cut_off(monkeypatch, after=1)  # any work at all would be interrupted
+    robowm(*made.recipes[name](), f"output_dir={folder}")
+    assert (folder / "artefact.json").stat().st_mtime_ns == before
+    key = {"base": "seed=1", "world_model": "seed=1", "success": "seed=1", "improve": "seed=1"}.get(name, "max_steps=13")
+    key = {"evaluate_world_model": "horizon=8", "evaluate_imagined": "episodes=1"}.get(name, key)
+    assert main([str(word) for word in [*made.recipes[name](), key, f"output_dir={folder}"]]) == 2
+    assert key.split("=")[0] in capfd.readouterr().err
+
+
+def test_a_missing_input_is_one_line(made, tmp_path, capfd):
+    assert main(["train-policy", "size=debug", f"stores=[{{path: {tmp_path / 'nothing'}}}]", f"output_dir={tmp_path / 'out'}"]) == 2
+    err = capfd.readouterr().err
+    assert str(tmp_path / "nothing") in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_camera_that_a_store_lacks_is_named(made, tmp_path, capfd):
+    words = ["train-policy", "size=debug", f"stores=[{{path: {made('demos')}}}]", "policy.cameras=[wrist, top]"]
+    assert main([*words, f"output_dir={tmp_path / 'out'}"]) == 2
+    assert "top" in capfd.readouterr().err
+
+
+def test_a_policy_given_as_a_world_model_is_refused(made, tmp_path, capfd):
+    words = ["evaluate-world-model", "task=t", f"world_model.path={made('base')}", f"stores={{open_loop: {made('held_out')}}}"]
+    assert main([*words, f"output_dir={tmp_path / 'out'}"]) == 2
+    assert "is a 'policy', expected a 'world_model'" in capfd.readouterr().err
+
+
+def test_evaluation_outside_its_seeds_is_refused(made, tmp_path, capfd):
+    words = ["evaluate", *ENV, "arm=base", "actor=never_moves", "first_seed=50000", "episodes=2"]
+    assert main([*words, f"output_dir={tmp_path / 'out'}"]) == 2
+    assert "evaluation seeds lie in 100000..109999" in capfd.readouterr().err
+
+
+def test_a_sweep_trains_one_policy_per_value(made, tmp_path):
+    robowm(
+        "improve",
+        "-m",
+        "size=debug",
+        f"init_from={made('base')}",
+        f"stores=[{{path: {made('demos')}}}]",
+        "seed=1,2",
+        f"output_dir={tmp_path}",
+    )
+    assert len({read_artefact(tmp_path / job)["fingerprint"] for job in ("0", "1")}) == 2
+
+
+def test_the_report_shows_an_episode_of_a_store(made, tmp_path):
+    robowm("report", f"store={made('demos')}", "episode=1", f"output_dir={tmp_path}")
+    assert [path.stat().st_size > 1000 for path in tmp_path.glob("*.mp4")] == [True]
+
+
+def test_import_reads_what_export_wrote(made, tmp_path):
+    from robowm.data.lerobot import export_lerobot
+    from robowm.data.store import EpisodeStore
+
+    export_lerobot(EpisodeStore.open(made("demos")), tmp_path / "dataset", use_videos=False)
+    robowm("import", f"root={tmp_path / 'dataset'}", f"output_dir={tmp_path / 'store'}")
+    assert list(EpisodeStore.open(tmp_path / "store").lengths) == list(EpisodeStore.open(made("demos")).lengths)
+
+
+def test_doctor_finds_what_the_tests_need(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("robowm.apps.checks.lpips", list)
+    code = main(["doctor", f"output_dir={tmp_path}"])
+    assert ("BROKEN" in capsys.readouterr().out) == (code == 2)
+
+
+def test_doctor_says_what_to_install_where_nothing_renders(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("robowm.apps.checks.try_backend", lambda backend: f"lib{backend}.so is missing")
+    assert main(["doctor", f"output_dir={tmp_path}"]) == 2
+    out, err = capfd.readouterr()
+    assert "BROKEN  rendering  egl: libegl.so is missing; osmesa: libosmesa.so is missing. Run: apt-get update && apt-get install" in out
+    assert "rendering" in err
