@@ -36,5 +36,20 @@ class ImageEncoder(nn.Module):
         return torch.cat([head(maps[:, i]) for i, head in enumerate(self.heads)], dim=-1)
 
 
+def random_shift(images: Tensor, share: float) -> Tensor:
+    """Move pictures [B, K, V, 3, h, w] by up to ``share`` of their smaller side, repeating the edge; torch's global generator draws.
+
+    One draw per clip and camera: all K rows of a clip move alike, as if the camera stood a little elsewhere.
+    """
+    b, _, v, _, h, w = images.shape
+    reach = round(share * min(h, w))
+    if reach == 0:
+        return images
+    moves = torch.randint(-reach, reach + 1, (2, b, 1, v, 1, 1, 1), device=images.device)
+    rows = (torch.arange(h, device=images.device)[:, None] + moves[0]).clamp(0, h - 1)  # [B, 1, V, 1, h, 1]
+    columns = (torch.arange(w, device=images.device) + moves[1]).clamp(0, w - 1)  # [B, 1, V, 1, 1, w]
+    return images.gather(4, rows.expand_as(images)).gather(5, columns.expand_as(images))
+
+
 def _norm_act(channels: int) -> list[nn.Module]:
     return [nn.GroupNorm(max(channels // 8, 1), channels), nn.SiLU()]

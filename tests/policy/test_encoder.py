@@ -2,7 +2,9 @@ import pytest
 import torch
 
 from robowm.policy.denoiser import ChunkDenoiser
-from robowm.policy.encoder import ImageEncoder
+from robowm.policy.encoder import ImageEncoder, random_shift
+from robowm.policy.lerobot_diffusion import context
+from tests.policy.helpers import CAMERAS, SMALL, make_policy
 
 
 @pytest.mark.parametrize("size", [(32, 32), (48, 64), (96, 96)])
@@ -26,6 +28,31 @@ def test_features_tell_where_things_are():
 def test_pictures_too_small_for_the_encoder_are_refused():
     with pytest.raises(ValueError, match="8 x 32 pixels are too small"):
         ImageEncoder(1, (8, 32), width=8, features=6)
+
+
+def test_a_random_shift_moves_all_rows_of_a_clip_alike_and_by_no_more_than_asked():
+    row, column = torch.meshgrid(torch.arange(32.0), torch.arange(32.0), indexing="ij")
+    images = torch.stack([row, column, torch.zeros(32, 32)]).expand(40, 2, 2, 3, 32, 32)
+    torch.manual_seed(0)
+    shifted = random_shift(images, 1 / 16)
+    assert torch.equal(shifted[:, 0], shifted[:, 1])
+    inside = (shifted - images)[:, 0, :, :2, 2:-2, 2:-2]  # [clip, camera, direction, h, w]
+    moves = inside[..., 0, 0]
+    assert torch.equal(inside, moves[..., None, None].expand_as(inside))
+    assert set(moves.flatten().tolist()) == {-2.0, -1.0, 0.0, 1.0, 2.0}
+    assert not torch.equal(moves[:, 0], moves[:, 1])  # each camera its own
+    assert random_shift(images, 0.0) is images
+
+
+def test_pictures_are_shifted_in_training_alone():
+    model = make_policy(SMALL | {"shift": 1 / 16}).model
+    pictures = {f"observation.images.{camera}": torch.rand(4, 2, 3, 32, 32) for camera in CAMERAS}
+    batch = {"observation.state": torch.zeros(4, 2, 5), **pictures}
+    torch.manual_seed(0)
+    still = [context(model.eval(), batch) for _ in range(2)]
+    assert torch.equal(*still)
+    moved = [context(model.train(), batch) for _ in range(2)]
+    assert not torch.equal(*moved)
 
 
 def test_the_denoiser_uses_chunk_time_and_context():

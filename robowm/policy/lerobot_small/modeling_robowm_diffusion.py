@@ -10,7 +10,7 @@ from lerobot.utils.constants import OBS_ENV_STATE, OBS_IMAGES, OBS_STATE
 from torch import Tensor, nn
 
 from robowm.policy.denoiser import ChunkDenoiser
-from robowm.policy.encoder import ImageEncoder
+from robowm.policy.encoder import ImageEncoder, random_shift
 from robowm.policy.lerobot_small.configuration_robowm_diffusion import RobowmDiffusionConfig
 
 
@@ -45,7 +45,8 @@ class RobowmDiffusionModel(DiffusionModel):
         b, k = batch[OBS_STATE].shape[:2]
         parts = [batch[OBS_STATE]]
         if self.config.image_features:
-            parts.append(self.rgb_encoder(batch[OBS_IMAGES].flatten(0, 1)).view(b, k, -1))
+            images = random_shift(batch[OBS_IMAGES], self.config.shift) if self.training else batch[OBS_IMAGES]
+            parts.append(self.rgb_encoder(images.flatten(0, 1)).view(b, k, -1))
         if self.config.env_state_feature:
             parts.append(batch[OBS_ENV_STATE])
         return torch.cat(parts, dim=-1).flatten(1)
