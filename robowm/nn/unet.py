@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robowm.errors import UserError
-from robowm.nn.blocks import Attention, LevelEmbedding, ResBlock, norm, zeroed
+from robowm.nn.blocks import Attention, LevelEmbedding, ResBlock, norm
 from robowm.nn.shape import VideoShape
+from robowm.nn.state import StatePath
 
 LEVEL_WIDTH = 16  # features per noise level
 COLOURS, SOURCES = 3, 3  # outputs per pixel: colour, and weights of new colour, last frame, first frame
@@ -107,32 +108,3 @@ def composite(painted: Tensor, last: Tensor, first: Tensor) -> Tensor:
     weight = painted[:, :, :, COLOURS:].softmax(3)
     new, kept, back = weight.split(1, 3)
     return new * painted[:, :, :, :COLOURS] + kept * last[:, None] + back * first[:, None]
-
-
-class StatePath(nn.Module):
-    """Proprioception: what actions alone let one expect, in the conditioning from the start, then a correction from what the pictures show.
-
-    A small network sees the last states and the actions; where the hand will be is mostly its target. Contacts (does the gripper close on
-    something?) need the pictures.
-    """
-
-    def __init__(self, shape: VideoShape, channels: int, coarse: tuple[int, int], condition: int, width: int = 128) -> None:
-        super().__init__()
-        self._shape = shape
-        seen = shape.context * shape.state_dim + shape.frames * shape.action_dim
-        ahead = shape.frames * shape.state_dim
-        self.condition_dim = seen + ahead
-        self.linear = nn.Linear(seen, ahead)
-        self.curved = nn.Sequential(nn.Linear(seen, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, ahead))
-        self.look = nn.Sequential(nn.Conv2d(channels, 16, 1), nn.Flatten(), nn.SiLU())
-        self.fix = nn.Sequential(nn.Linear(16 * coarse[0] * coarse[1] + condition, width), nn.SiLU(), zeroed(nn.Linear(width, ahead)))
-
-    def expect(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the expected change [B, F, S] and all that goes into the conditioning vector, [B, condition_dim]."""
-        seen = torch.cat([state.flatten(1), action.flatten(1)], 1)
-        expected = self.linear(seen) + self.curved(seen)
-        return expected.unflatten(1, (self._shape.frames, -1)), torch.cat([seen, expected], 1)
-
-    def correct(self, features: Tensor, condition: Tensor) -> Tensor:
-        """Return the correction [B, F, S] from the coarsest feature map."""
-        return self.fix(torch.cat([self.look(features), condition], 1)).unflatten(1, (self._shape.frames, -1))

@@ -24,7 +24,7 @@ def generator(seed=0):
 
 
 def test_pairing_first_row_then_history_then_the_rows_that_actions_lead_to(parts):
-    net, batch = parts
+    _, batch = parts
     frames = torch.as_tensor(step_of_frame(batch.frames["external"].numpy()))
     states, actions = (torch.as_tensor(step_of_row(x.numpy())) for x in (batch.state, batch.action))
     t = actions[:, 0]
@@ -81,7 +81,7 @@ def test_context_noise_has_its_level_and_spares_the_pinned_row():
     scale[40:] = 0.1
     noisy, level = worsened(rows, scale, 0.3, True, generator())
     assert (noisy[:, 0] == 0).all() and (level[:, 0] == 0).all()
-    assert torch.equal(level[:, 1], level[:, 2]) and 0 < float(level[:, 1].min()) and float(level[:, 1].max()) <= 0.3
+    assert torch.equal(level[:, 1], level[:, 2]) and float(level[:, 1].min()) > 0 and float(level[:, 1].max()) <= 0.3
     measured = noisy[:, 1:, :40].std((1, 2))
     assert float((measured / level[:, 1]).mean()) == pytest.approx(1, abs=0.02)
     assert float((noisy[:, 1:, 40:].std((1, 2)) / level[:, 1]).mean()) == pytest.approx(0.1, abs=0.01)
