@@ -87,7 +87,7 @@ def run(
         return finished["counts"]
 
     def world(noise: int) -> JudgedEnv:
-        return JudgedEnv(ImaginedEnv(world_model, starts, n, starts.spec.fps, starts.task_name, draw=noise), classifier)
+        return JudgedEnv(ImaginedEnv(world_model, starts, n, starts.spec.fps, starts.task_name, salt=noise), classifier)
 
     journal = _Journal(output_dir, starts.spec)
     imagination = Imagination(

@@ -10,6 +10,7 @@ from robowm.errors import UserError
 from robowm.protocols import WorldModel
 from robowm.types import Obs, Steps
 
+STREAM = 7  # keeps the model's noise apart from the policy's, which run_episodes seeds by (salt, start seed)
 Starts = Callable[[Sequence[int]], Obs]  # seeds -> the real first observations, K = 1 rows
 
 
@@ -38,7 +39,7 @@ class ImaginedEnv:
         obs = self._starts(seeds)
         if len(obs) != len(seeds):
             raise UserError(f"{self.task_name}: asked for {len(seeds)} start observations, found {len(obs)}")
-        self._rngs = [np.random.default_rng([self._salt, int(seed)]) for seed in seeds]
+        self._rngs = [np.random.default_rng([STREAM, self._salt, int(seed)]) for seed in seeds]
         self._memory = self.world_model.start(obs)
         cameras = self.world_model.cameras
         self._last = Obs({c: obs.frames[c][:, -1:] for c in cameras}, obs.state[:, -1:].astype(np.float32), None, obs.task)
