@@ -51,6 +51,15 @@ def test_the_threshold_reaches_its_precision_with_most_recall():
     assert calibration.threshold_for_precision([], [], 0.5) is None
 
 
+def test_spare_false_claims_make_the_threshold_careful():
+    scores = np.linspace(1, 0, 41)
+    truth = np.arange(41) < 30
+    truth[20] = False
+    assert calibration.threshold_for_precision(scores, truth, 0.95) == pytest.approx(scores[29:31].mean())
+    assert calibration.threshold_for_precision(scores, truth, 0.95, spare=1) == pytest.approx(scores[19:21].mean())
+    assert calibration.threshold_for_precision(scores, truth, 0.95, spare=2) is None
+
+
 def test_the_threshold_never_splits_equal_scores():
     assert calibration.threshold_for_precision([0.9, 0.9, 0.1], [1, 0, 0], 0.9) is None
     rng = np.random.default_rng(1)

@@ -94,6 +94,14 @@ def test_the_threshold_says_when_it_cannot_reach_its_precision():
     assert train.choose_threshold(scores, np.zeros(4, bool), 0.95) == (0.5, False)
 
 
+def test_with_enough_successes_the_threshold_leaves_room_for_one_more_mistake():
+    scores = np.linspace(1, 0.5, 41)
+    truth = np.arange(41) < 30
+    truth[20] = False
+    threshold, reached = train.choose_threshold(scores, truth, 0.95)
+    assert reached and threshold == pytest.approx(scores[19:21].mean())
+
+
 def test_both_halves_get_their_share_of_successes():
     truth = np.array([1, 0, 1, 0, 1, 0, 1, 0, 0], bool)
     np.testing.assert_array_equal(train.every_other(truth), [1, 1, 0, 0, 1, 1, 0, 0, 1])
