@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import subprocess
-import tempfile
+import uuid
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -43,18 +43,18 @@ def fingerprint_files(paths: Sequence[Path]) -> str:
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` so that a reader, or a kill at any moment, sees the old file or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")  # made with the usual permissions, unlike tempfile's
     try:
-        with os.fdopen(handle, "w") as file:
+        with temporary.open("x") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise UserError(f"cannot write {path}: {error.strerror}; free some space or choose another output_dir") from error
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

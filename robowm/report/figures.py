@@ -139,7 +139,7 @@ def reliability_figure(reliability: Reliability) -> Figure:
             axes.axvline(reliability.threshold, color=VERMILION, linewidth=1.2, linestyle="--")
             axes.annotate("threshold", (reliability.threshold, 1.01), ha="right", va="bottom", fontsize=8.5, annotation_clip=False)
         quiet(axes, "both")
-        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="says", ylabel="is")
+        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="predicted probability", ylabel="share that held")
     return figure
 
 
@@ -165,7 +165,9 @@ def timeline_figure(stages: Sequence[Stage]) -> Figure:
                 va="center",
                 fontsize=8,
             )
-        axes.set_yticks(range(len(ordered)), [f"{stage.name} ({stage.unit})" if stage.unit else stage.name for stage in ordered])
+        several = len({stage.unit for stage in ordered}) > 1
+        names = [f"{stage.name} ({stage.unit})" if several and stage.unit else stage.name for stage in ordered]
+        axes.set_yticks(range(len(ordered)), names)
         axes.set_ylim(len(ordered) - 0.5, -0.5)
         axes.set_xlim(0, end / scale * 1.08)
         quiet(axes, "x")

@@ -209,7 +209,10 @@ def _classifier(study: Study) -> str:
         ]
         body += html.table(["measure", "%", "95 %", "n"], cells)
     panels = "".join(
-        html.figure(to_svg(figures.reliability_figure(each), f"Reliability of the success classifier on {each.task}"), each.task)
+        html.figure(
+            to_svg(figures.reliability_figure(each), f"Reliability of the success classifier on {each.task}"),
+            f"{each.task}: per step of held-out real episodes, how often the goal held; larger dots hold more steps",
+        )
         for each in study.reliability
     )
     return body + (f'<div class="grid">{panels}</div>\n' if panels else "")
