@@ -155,7 +155,7 @@ def _long_enough(store: EpisodeStore, horizon: int, episodes: int | None, name: 
     if len(found) < 2:
         raise UserError(
             f"{store.path} ({name}) has {len(found)} episodes of at least horizon={horizon} steps; lengths are "
-            f"{int(store.lengths.min(initial=0))} to {int(store.lengths.max(initial=0))}. Record longer ones (stop_after_success=null) "
+            f"{min(store.lengths, default=0)} to {max(store.lengths, default=0)}. Record longer ones (stop_after_success=null) "
             f"or lower horizon"
         )
     return found
