@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,19 +26,33 @@ def reader(threshold=0.6, consecutive=2):
     return Reader("judge", SimpleNamespace(cameras={"external": (SIDE, SIDE)}, rows=2), threshold, consecutive)
 
 
+@dataclass(frozen=True)
+class Level:
+    """Brightness f64 [N]: the memory of ``Brightening``."""
+
+    value: np.ndarray
+
+    def take(self, rows):
+        return Level(self.value[rows])
+
+    def put(self, rows, other):
+        value = self.value.copy()
+        value[rows] = other.value
+        return Level(value)
+
+
 class Brightening:
     """A WorldModel: the picture brightens by 20 a step, plus 20 where the step's own noise is positive."""
 
-    name, chunk = "brightening", 2
+    name, chunk, cameras = "brightening", 2, ("external",)
 
     def start(self, obs):
-        return obs
+        return Level(obs.state[:, -1, 0].astype(float))
 
     def predict(self, memory, actions, rngs):
-        noise = np.stack([rng.standard_normal(self.chunk) > 0 for rng in rngs])  # [N, H]
-        level = memory.state[:, -1:, 0] + np.cumsum(20 + 20 * noise, 1)
-        obs = observe(np.minimum(level, 255))
-        return obs, obs
+        noise = np.stack([rng.standard_normal(actions.shape[1]) > 0 for rng in rngs])  # [N, H]
+        level = np.minimum(memory.value[:, None] + np.cumsum(20 + 20 * noise, 1), 255)
+        return observe(level), Level(level[:, -1])
 
 
 def observe(level: np.ndarray) -> Obs:

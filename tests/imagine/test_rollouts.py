@@ -9,7 +9,7 @@ from robowm.errors import UserError
 from robowm.imagine import rollouts
 from robowm.types import Controller
 from tests.fakes import NoisePolicy
-from tests.imagine.fakes import Brightening, DarkStarts, reader
+from tests.imagine.fakes import Brightening, DarkStarts, observe, reader
 
 
 def imagine(folder, world_model=None, **options):
@@ -109,7 +109,7 @@ def test_a_world_that_never_succeeds_is_told(tmp_path):
     class Dark(Brightening):
         def predict(self, memory, actions, rngs):
             obs, _ = super().predict(memory, actions, rngs)
-            return type(obs)({"external": obs.frames["external"] * 0}, obs.state * 0, None, obs.task), memory
+            return observe(obs.state[..., 0] * 0), memory
 
     with pytest.raises(UserError, match="0 of 1 imagined successes after 400 tries"):
         imagine(tmp_path, Dark(), until_successes=1, n=100)
