@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 SUCCESS, DONE, INTERVENTION = "next.success", "next.done", "intervention"
 FACTS = Path("meta/robowm.json")
 TOLERANCE_S = 1e-3  # a time stamp this far from frame / fps is not rounding any more
+CODEC, QUALITY = "h264", 12  # lerobot's default (AV1, crf 30) repeats whole frames of small pictures, which shifts them by one step
 HUMAN = (Controller.HUMAN_RECOVERY, Controller.HUMAN_CORRECTION)
 log = logging.getLogger(__name__)
 
@@ -104,6 +105,7 @@ def export_lerobot(
     Besides frames, state and action it has ``next.reward``, ``next.done``, ``next.success``, bool ``intervention`` (a human had control),
     ``controller`` and ``segment``. Raises UserError if ``root`` exists or if fps is not a whole number, which LeRobot needs.
     """
+    from lerobot.configs.video import RGBEncoderConfig
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
     root, spec = Path(root), store.spec
@@ -116,7 +118,13 @@ def export_lerobot(
     temporary = root.with_name(f".{root.name}.{uuid.uuid4().hex[:8]}")
     try:
         dataset = LeRobotDataset.create(
-            repo_id, int(spec.fps), _features(spec, use_videos), root=temporary, robot_type=robot_type, use_videos=use_videos
+            repo_id,
+            int(spec.fps),
+            _features(spec, use_videos),
+            root=temporary,
+            robot_type=robot_type,
+            use_videos=use_videos,
+            rgb_encoder=RGBEncoderConfig(vcodec=CODEC, crf=QUALITY) if use_videos else None,
         )
         for i in range(len(store)):
             for frame in _frames_of(store.episode(i), spec):

@@ -44,7 +44,7 @@ class Normalizer:
         high = np.max([array.max(0) for array in flat], axis=0).astype(np.float64)
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             dimension = int(np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))[0])
-            raise UserError(f"cannot fit a normaliser: {_name(names, dimension)} holds NaN or infinity; run robowm check on the store")
+            raise UserError(f"cannot fit a normaliser: {_name(names, dimension)} holds NaN or infinity; repair or drop those episodes")
         normalizer = cls(low, high)
         if constant := normalizer.constant_dimensions():
             listed = ", ".join(f"{_name(names, d)} = {low[d]:.6g}" for d in constant)
