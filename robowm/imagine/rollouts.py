@@ -77,11 +77,8 @@ def run(
         "max_steps": max_steps,
         "stop_after_success": stop_after_success,
         "min_steps": min_steps,
-        "agreement": agreement,
-        "keep_failures": keep_failures,
-        "noise_salt": noise_salt,
-        "round": round,
     }
+    config |= {"agreement": agreement, "keep_failures": keep_failures, "noise_salt": noise_salt, "round": round}
     inputs = {"world_model": world_model.name, "policy": policy.name, "success_classifier": classifier.name}
     if (finished := claim(output_dir, kind="store", inputs=inputs, config=config)) is not None:
         return finished["counts"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -11,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robowm.artefacts import claim, fingerprint_files, read_artefact, write_artefact
+from robowm.artefacts import claim, fingerprint_files, fingerprint_json, read_artefact, write_artefact
 from robowm.data.sampler import ClipSampler, StoreShare
+from robowm.data.sidecar import read_sidecar
 from robowm.data.spec import ACTION, ENVIRONMENT_STATE, STATE, StoreSpec
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
@@ -54,7 +56,7 @@ def run(
     if (policy is None) == (init_from is None):
         raise UserError("give exactly one of policy (a fresh one) and init_from (a finished policy folder to continue)")
     opened = [EpisodeStore.open(share.path) for share in shares]
-    inputs = {f"store{i}": store.fingerprint() for i, store in enumerate(opened)}
+    inputs = _fingerprints(opened, shares)
     if init_from is not None:
         inputs["init_from"] = read_artefact(Path(init_from), KIND)["fingerprint"]
     described = [{key: value for key, value in asdict(share).items() if key != "path"} for share in shares]
@@ -83,6 +85,19 @@ def run(
         label="improve" if init_from else "train policy",
     )
     return _seal(output_dir, averaged, normalizers, observes, spec, inputs, config)
+
+
+def _fingerprints(stores: Sequence[EpisodeStore], shares: Sequence[StoreShare]) -> dict[str, str]:
+    """Return what the data are: each store's fingerprint, and that of its weights where a sidecar gives some."""
+    found = {}
+    for i, (store, share) in enumerate(zip(stores, shares, strict=True)):
+        found[f"store{i}"] = store.fingerprint()
+        if share.weights is not None:
+            weights = read_sidecar(store, share.weights)
+            found[f"store{i}.weights"] = fingerprint_json(
+                {key: hashlib.sha256(array.tobytes()).hexdigest() for key, array in weights.items()}
+            )
+    return found
 
 
 def cloning_loss(normalizers: Normalizers, observes: Inputs):

@@ -75,13 +75,9 @@ def run(
         "net": net_config,
         "stores": [asdict(store) for store in (*train, *validation)],
         "training_stores": len(train),
-        "steps": steps,
-        "batch_size": batch_size,
-        "target_precision": target_precision,
-        "consecutive": consecutive,
         "optim": asdict(optim),
-        "seed": seed,
     }
+    config |= {"steps": steps, "batch_size": batch_size, "target_precision": target_precision, "consecutive": consecutive, "seed": seed}
     inputs = {str(store.path): store.fingerprint() for store in opened}
     if (finished := claim(output_dir, kind=KIND, inputs=inputs, config=config)) is not None:
         return finished["measured"]

@@ -14,6 +14,7 @@ RESNET = {"type": "diffusion", "cameras": CAMERAS, "down_dims": [8, 16], "n_grou
 STATE = {"type": "robowm_diffusion", "environment_state": True, "denoiser_width": 32}
 TINY = {"dim_model": 32, "n_heads": 2, "dim_feedforward": 32, "n_encoder_layers": 1, "n_vae_encoder_layers": 1, "latent_dim": 4}
 ACT = {"type": "act", "cameras": CAMERAS, **TINY}
+ACT_STATE = {"type": "act", "environment_state": True, **TINY}  # no ResNet, so it is quick
 OPTIM = OptimConfig(lr=1e-3, warmup_steps=2)
 
 

@@ -10,9 +10,9 @@ from robowm.policy.train import cloning_loss
 from robowm.protocols import Denoiser, Policy
 from robowm.rollout import run_episodes
 from robowm.types import Obs, Steps
-from tests.policy.helpers import ACT, CAMERAS, RESNET, SMALL, STATE, generators, make_policy, make_store
+from tests.policy.helpers import ACT, ACT_STATE, CAMERAS, RESNET, SMALL, STATE, generators, make_policy, make_store
 
-KINDS = {"small": SMALL, "resnet": RESNET, "act": ACT, "state": STATE, "epsilon": SMALL | {"prediction_type": "epsilon"}}
+KINDS = {"small": SMALL, "resnet": RESNET, "act": ACT_STATE, "state": STATE, "epsilon": SMALL | {"prediction_type": "epsilon"}}
 
 
 class ReplayEnv:
@@ -126,7 +126,7 @@ def test_padded_targets_change_neither_loss_nor_gradient(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["small", "resnet", "act"])
 def test_without_padding_and_weights_the_loss_is_lerobots_own(kind):
-    policy = make_policy(KINDS[kind])
+    policy = make_policy(ACT if kind == "act" else KINDS[kind])
     config, generator = policy.model.config, torch.Generator().manual_seed(0)
     observations, horizon = family(policy.model).offsets(config)
     shape = (3, len(observations)) if kind != "act" else (3,)

@@ -7,7 +7,7 @@ from robowm.errors import UserError
 from robowm.protocols import Env, WorldModel
 from robowm.rollout import run_episodes
 from robowm.types import Obs
-from robowm.world_model.imagined import ImaginedEnv
+from robowm.world_model.imagined import STREAM, ImaginedEnv
 from robowm.world_model.predict import load_world_model
 from tests.fakes import NoisePolicy
 
@@ -121,7 +121,7 @@ def test_a_policy_chunk_of_eight_is_two_predictions_and_an_odd_rest_is_cut(model
     eight = actions(2, 8)
     steps = env.step(eight, np.ones(2, bool))
     memory = model.start(starts([0, 1]))
-    generators = [np.random.default_rng([0, seed]) for seed in (0, 1)]
+    generators = [np.random.default_rng([STREAM, 0, seed]) for seed in (0, 1)]
     first, memory = model.predict(memory, eight[:, :4], generators)
     second, memory = model.predict(memory, eight[:, 4:], generators)
     assert np.array_equal(steps.obs.frames["external"], np.concatenate([first.frames["external"], second.frames["external"]], 1))
