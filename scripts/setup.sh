@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 venv=.venv
 pins=requirements.txt
 stamp="$venv/.robowm-setup"
-wanted=$(cat "$pins" pyproject.toml scripts/setup.sh | sha256sum | cut -d' ' -f1)
+wanted=$(cat "$pins" requirements-nodeps.txt pyproject.toml scripts/setup.sh | sha256sum | cut -d' ' -f1)
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 2; }
