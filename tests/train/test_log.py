@@ -38,8 +38,9 @@ def test_a_failing_tracker_becomes_one_warning_and_training_goes_on(tmp_path, me
     assert [line["step"] for line in read_log(tmp_path / "log.jsonl")] == [5, 10, 15, 20]
 
 
-def test_no_tracker_is_quiet():
+def test_no_tracker_is_quiet(recwarn, capsys):
     SafeTracker(None).log({"loss": 1.0}, 1)
+    assert not recwarn.list and capsys.readouterr() == ("", "")
 
 
 def test_wandb_offline_writes_a_record_and_keeps_its_id(tmp_path, monkeypatch):
