@@ -121,7 +121,7 @@ def provenance() -> dict[str, Any]:
         "versions": {name: version for name in PACKAGES if (version := _version(name))},
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
-        "renderer": os.environ.get("MUJOCO_GL", ""),
+        "renderer": os.environ.get("MUJOCO_GL") or os.environ.get("PYOPENGL_PLATFORM", ""),  # MuJoCo sets the second when it first renders
     }
 
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from robowm.artefacts import ARTEFACT, claim, read_artefact, write_artefact
+from robowm.artefacts import ARTEFACT, claim, provenance, read_artefact, write_artefact
 from robowm.errors import UserError
 
 REQUEST = {"kind": "evaluation", "inputs": {"policy": "abc"}, "config": {"episodes": 5, "seeds": (1, 2)}}
@@ -34,3 +34,11 @@ def test_unfinished_missing_wrong_and_broken_folders_are_told_apart(tmp_path):
     (tmp_path / ARTEFACT).write_text("{")
     with pytest.raises(UserError, match="not valid JSON"):
         read_artefact(tmp_path, "policy")
+
+
+def test_the_renderer_in_use_is_recorded(monkeypatch):
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setenv("PYOPENGL_PLATFORM", "osmesa")
+    assert provenance()["renderer"] == "osmesa"
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    assert provenance()["renderer"] == "egl"
