@@ -64,11 +64,12 @@ def _check_train_seeds(task: str, seeds: Mapping[str, set]) -> None:
             raise UserError(f"{task}: {arm} lacks training seeds {sorted(every - have)}; the other arms have them: evaluate them too")
 
 
-def success_rows(lines: Lines) -> list[dict[str, Any]]:
-    """Return the rows of every task, arm and success metric, arms in reading order."""
+def success_rows(lines: Lines, wanted: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return the rows of every task, arm and success metric, arms in reading order, of equals the ``wanted`` in theirs."""
     rows = []
     for task in dict.fromkeys(line["task"] for line in lines):
-        for arm in arm_order(line["arm"] for line in lines if line["task"] == task):
+        found = {line["arm"] for line in lines if line["task"] == task}
+        for arm in arm_order([*(arm for arm in wanted if arm in found), *sorted(found)]):
             rows += [asdict(outcome_row(task, arm, metric, outcomes(lines, task, arm, metric))) for metric in METRICS]
     return rows
 

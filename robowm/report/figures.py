@@ -189,7 +189,7 @@ def readme_figure(results: Mapping[str, Any], strips: Sequence[Strip]) -> bytes:
     task = next(iter(tasks(results)))
     rows = {row["arm"]: row for row in rows_of(results, task=task, metric="success")}
     pairs = pairs_of(results, task=task, metric="success")
-    heights = [strip_height(strip, SHOWN, WIDE) + 0.5 for strip in strips[:1]] + [0.95 + ROW * max(len(rows), 1.5 * len(pairs))]
+    heights = [strip_height(strip, SHOWN, WIDE) + 0.3 for strip in strips[:1]] + [0.95 + ROW * max(len(rows), 1.5 * len(pairs))]
     with house_style():
         figure = new_figure(WIDE, sum(heights))
         parts = np.atleast_1d(figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0))

@@ -91,6 +91,19 @@ def stages_of(folder: Path | str) -> list[Stage]:
     return [replace(stage, start=stage.start - began if in_one_go else None) for stage in found]
 
 
+def configurations(artefacts: Sequence[Artefact]) -> str:
+    """Return the command and the whole configuration of each stage, of stages that differ in the unit alone the first one's, as text."""
+    found: dict[str, Any] = {}
+    for artefact in artefacts:
+        if kept := recorded_command(artefact.folder):
+            found.setdefault(artefact.folder.name, (artefact.name, kept))
+    blocks = [
+        f"# {name}: robowm {' '.join([kept['verb'], *kept['overrides']])}\n{json.dumps(kept['config'], indent=1)}"
+        for name, kept in found.values()
+    ]
+    return "\n\n".join(blocks)
+
+
 def recorded_report(folder: Path | str) -> dict[str, Any]:
     """Return the configuration of the report that a flywheel made as its own stage, or an empty dict."""
     for path in sorted(Path(folder).glob(f"*/*/{COMMAND}")):

@@ -45,7 +45,7 @@ def gather(
     artefacts = folders.find_artefacts(folder) if artefacts is None else artefacts
     lines = arms.evaluation_lines(artefacts)
     arms.check_arms(lines, wanted_arms)
-    rows = arms.success_rows(lines)
+    rows = arms.success_rows(lines, wanted_arms)
     scores = fidelity.read_scores(artefacts)
     measured = [*fidelity.rows(scores), *classifier.rows(artefacts)]
     seeds = [line["seed"] for line in lines]

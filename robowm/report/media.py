@@ -12,8 +12,9 @@ from robowm.report.folders import Artefact, of_kind
 from robowm.report.study import Video, arm_order
 
 FAILURES, SUCCESSES = 4, 1  # of an arm on a task
-TESTED = 3  # imagined successes that failed in the simulator, and as many that did not
+EACH_VERDICT = 3  # imagined successes that failed in the simulator, and as many that did not
 PER_STORE = 2
+TESTED, DATASET = "Imagined beside simulated", "Dataset"  # how groups of films begin
 
 
 def arm_videos(artefacts: Sequence[Artefact]) -> list[Video]:
@@ -39,9 +40,9 @@ def imagined_videos(artefacts: Sequence[Artefact]) -> list[Video]:
     films = []
     for task, members in groups.items():
         for verdict in ("false", "true"):
-            for _, path in _in_turn(members, f"{verdict}_success_*.mp4")[:TESTED]:
+            for _, path in _in_turn(members, f"{verdict}_success_*.mp4")[:EACH_VERDICT]:
                 title = f"{verdict} success, imagined episode {int(path.stem.rpartition('_')[2])}"
-                films.append(Video(f"Imagined beside simulated on {_short(task)}", title, path.read_bytes()))
+                films.append(Video(f"{TESTED} on {_short(task)}", title, path.read_bytes()))
     return films
 
 
@@ -55,7 +56,7 @@ def store_videos(artefacts: Sequence[Artefact]) -> list[Video]:
         count = artefact.record["episodes"]
         for index in sorted({i * count // PER_STORE for i in range(PER_STORE)} if count else ()):
             mp4, title = episode_film(artefact.folder, index)
-            films.append(Video(f"Dataset {artefact.name} ({count:,} episodes)", title, mp4))
+            films.append(Video(f"{DATASET} {artefact.name} ({count:,} episodes)", title, mp4))
     return films
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from robowm.report import figures, html, words
 from robowm.report.films import encode, strip_film
 from robowm.report.html import Budget
+from robowm.report.media import DATASET, TESTED
 from robowm.report.schema import FIDELITY, SHARES
 from robowm.report.strips import strip_rows
 from robowm.report.study import (
@@ -27,7 +28,6 @@ from robowm.report.words import interval, number
 
 PAGE_BYTES = 12_000_000
 MOST_STRIPS = 2  # per task and action set
-MOST_STAGES = 24  # in a timeline; more are added up by name
 _MODEL_ARMS = ("world_model", "copy_last", "shuffled_actions")
 
 
@@ -55,7 +55,7 @@ def _head(results: Mapping[str, Any]) -> str:
     first, last = results["eval_seeds"]
     seeds = ", ".join(map(str, results["train_seeds"])) or "none"
     return (
-        f"<h1>{escape(results['study'])}</h1>"
+        f"<h1>robowm report: {escape(results['study'])}</h1>"
         f'<p class="soft">{escape(results["date"])} · commit {escape(results["commit"])} · {escape(where)} · '
         f"{_duration(results['seconds'])} · training seeds {seeds} · evaluation starts {first:,} to {last:,}</p>"
         f'<div class="lead">{lines}</div>'
@@ -229,10 +229,11 @@ def _films(videos: Sequence[Video], budget: Budget) -> str:
                 kept[group] += html.figure(html.video(members[turn].mp4, members[turn].title), members[turn].title)
     shown, folded = "", ""
     for group, films in kept.items():
-        if films and group.startswith("Dataset"):
+        if films and group.startswith(DATASET):
             folded += f'<details><summary>{escape(group)}</summary><div class="films">{films}</div></details>\n'
         elif films:
-            shown += f'<h3>{escape(group)}</h3>\n<div class="films">{films}</div>\n'
+            size = "grid two" if group.startswith(TESTED) else "films"
+            shown += f'<h3>{escape(group)}</h3>\n<div class="{size}">{films}</div>\n'
     return shown + (f"<h3>Recorded and imagined episodes</h3>\n{folded}" if folded else "")
 
 
@@ -245,7 +246,7 @@ def _other(results: Mapping[str, Any]) -> str:
 
 def _time(study: Study) -> str:
     if study.stages:
-        stages = study.stages if len(study.stages) <= MOST_STAGES else _summed(study.stages)
+        stages = study.stages if len({stage.unit for stage in study.stages}) == 1 else _summed(study.stages)
         drawn = html.figure(to_svg(figures.timeline_figure(stages), "When each stage ran, or how long it took"))
         return f'<div class="strip" tabindex="0">{drawn}</div>\n'
     rows = [row for row in study.results["rows"] if row["metric"].startswith("seconds/")]

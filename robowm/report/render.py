@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -92,7 +91,7 @@ def flywheel_study(
         reliability=classifier.reliabilities(artefacts),
         stages=stages,
         provenance=folders.provenance_of(artefacts),
-        config=json.dumps(kept["config"], indent=2) if kept else "",
+        config=folders.configurations(artefacts),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from robowm.report.schema import SHARES, lower_is_better
-from robowm.report.study import EXTRA_TRAINING, action_set_label, arm_order, pairs_of, rows_of, tasks
+from robowm.report.schema import SHARES, lower_is_better, task_and_actions
+from robowm.report.study import EXTRA_TRAINING, arm_order, pairs_of, rows_of, tasks
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -24,6 +24,8 @@ def number(value: float, metric: str, *, signed: bool = False) -> str:
         text = f"{value:{'+' if signed else ''}.2f}"
     else:
         text = f"{value:{'+' if signed else ''}.3g}" if abs(value) >= 10 else f"{value:{'+' if signed else ''}.3f}"
+    if not text.strip("+-0."):
+        text = text.lstrip("+-")  # nought has no sign
     return text.replace("-", MINUS)
 
 
@@ -40,38 +42,35 @@ def verdict(pair: Mapping[str, Any]) -> str:
 
 
 def sentence(pair: Mapping[str, Any]) -> str:
-    """Return one sentence about a pair of success rates."""
+    """Return one sentence about a pair of success rates that surely differ."""
     task = pair["task"].rpartition("/")[2]
     size = f"{number(abs(pair['diff']), pair['metric'])} points"
     how = f"{interval(pair, signed=True)}, n = {pair['n']:,}"
     said = verdict(pair)
-    if said == "no sure difference":
-        sign = number(pair["diff"], pair["metric"], signed=True)
-        return f"On {task}, {pair['a']} and {pair['b']} do not differ surely: {sign} points {how}."
     return f"On {task}, {pair['a']} succeeds {size} {'more' if said == 'better' else 'less'} often than {pair['b']} {how}."
 
 
 def headline(results: Mapping[str, Any]) -> list[str]:
-    """Return the page's first lines: what improved, by how much and how surely, or that nothing did."""
+    """Return the page's first lines: what improved, by how much and how surely, or that nothing did; then all that was compared."""
     pairs = pairs_of(results, metric="success")
-    if not pairs:
-        return ["No comparison was written down for this study, so it claims no improvement.", *_rates(results), *_world_model(results)]
     improved = [pair for pair in pairs if pair["a"].startswith(EXTRA_TRAINING) and verdict(pair) == "better"]
-    lines = [sentence(pair) for pair in pairs]
-    if not improved:
-        lines.insert(0, "Nothing improved surely: no compared arm has its 95 % interval above zero.")
-    return lines + _rates(results) + _world_model(results)
+    lines = [sentence(pair) for pair in improved]
+    if not pairs:
+        lines = ["No comparison was written down for this study, so it claims no improvement."]
+    elif not improved:
+        lines = ["Nothing improved surely: no compared arm has its 95 % interval above zero."]
+    lines += [sentence(pair) for pair in pairs if pair not in improved and verdict(pair) != "no sure difference"]
+    return lines + _not_sure(pairs) + _rates(results) + _world_model(results)
 
 
-def _world_model(results: Mapping[str, Any]) -> list[str]:
-    """Return one line per task and action set: the model's PSNR above that of copying the last frame."""
+def _not_sure(pairs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return one line per task with the pairs whose interval holds zero."""
     found: dict[str, list[str]] = {}
-    for pair in results["pairs"]:
-        metric, _, camera = pair["metric"].partition("/")
-        if metric == "psnr" and (pair["a"], pair["b"]) == ("world_model", "copy_last") and camera.endswith("@mean"):
-            gain = number(pair["diff"], pair["metric"], signed=True)
-            found.setdefault(pair["task"], []).append(f"{gain} dB {interval(pair, signed=True)} {camera.partition('@')[0]}")
-    return [f"World model over copying the last frame, {action_set_label(task)}: {', '.join(gains)}." for task, gains in found.items()]
+    for pair in pairs:
+        if verdict(pair) == "no sure difference":
+            difference = f"{number(pair['diff'], pair['metric'], signed=True)} {interval(pair, signed=True)}"
+            found.setdefault(pair["task"], []).append(f"{pair['a']} against {pair['b']} ({difference})")
+    return [f"No sure difference on {task.rpartition('/')[2]}: {', '.join(said)}." for task, said in found.items()]
 
 
 def _rates(results: Mapping[str, Any]) -> list[str]:
@@ -81,6 +80,23 @@ def _rates(results: Mapping[str, Any]) -> list[str]:
         shown = ", ".join(f"{arm} {number(rows[arm]['value'], 'success')} %" for arm in arm_order(rows))
         lines.append(f"Success on {task.rpartition('/')[2]}: {shown}.")
     return lines
+
+
+def _world_model(results: Mapping[str, Any]) -> list[str]:
+    """Return one line per task: the model's PSNR above that of copying the last frame, for each action set and camera."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for pair in results["pairs"]:
+        metric, _, camera = pair["metric"].partition("/")
+        if metric == "psnr" and (pair["a"], pair["b"]) == ("world_model", "copy_last") and camera.endswith("@mean"):
+            task, actions = task_and_actions(pair["task"])
+            gain = f"{number(pair['diff'], pair['metric'], signed=True)} dB {camera.partition('@')[0]}"
+            found.setdefault(task, {}).setdefault(actions, []).append(gain)
+    return [
+        f"World model over copying the last frame on {task.rpartition('/')[2]} (mean PSNR): "
+        + "; ".join(f"{actions.replace('_', '-')} actions {', '.join(gains)}" for actions, gains in sets.items())
+        + "."
+        for task, sets in found.items()
+    ]
 
 
 def format_table(results: Mapping[str, Any]) -> str:

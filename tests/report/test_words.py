@@ -20,7 +20,14 @@ def test_the_headline_says_when_nothing_improved():
     found["pairs"] = [pair(TASK, "+real", "base_longer", 0.02), pair(TASK, "+imagined", "base_longer", -0.2)]
     lines = headline(found)
     assert lines[0].startswith("Nothing improved surely")
-    assert "20.0 points less often" in lines[2]
+    assert "20.0 points less often" in lines[1]
+    assert lines[2] == "No sure difference on pick_place: +real against base_longer (+2.0 [\N{MINUS SIGN}3.0, +7.0])."
+
+
+def test_what_improved_comes_first():
+    found = results()
+    found["pairs"] = [pair(TASK, "base_longer", "base", 0.02), pair(TASK, "+real", "base", -0.2), pair(TASK, "+imagined", "base", 0.2)]
+    assert [line.split()[2] for line in headline(found)[:2]] == ["+imagined", "+real"]
 
 
 def test_the_headline_says_when_nothing_was_to_be_compared():
@@ -37,6 +44,7 @@ def test_units_follow_the_metric():
     assert number(-0.02, "success", signed=True) == "\N{MINUS SIGN}2.0"
     assert number(26.604, "psnr/external@mean") == "26.60"
     assert number(0.0421, "lpips/wrist@20") == "0.042"
+    assert [number(value, "success", signed=True) for value in (1e-9, 0.0, -1e-9)] == ["0.0"] * 3
     assert interval({"metric": "recall/success_classifier", "low": 0.5, "high": 0.75}) == "[50.0, 75.0]"
 
 
