@@ -30,7 +30,7 @@ from robowm.report.words import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 PANEL = 4.2  # inches; a panel fills a phone's width and stands two or three abreast on a screen
 ROW = 0.34  # inches per arm
@@ -185,24 +185,31 @@ def strip_figure(strip: Strip, shown: int = SHOWN) -> Figure:
 
 
 def readme_figure(results: Mapping[str, Any], strips: Sequence[Strip]) -> bytes:
-    """Return one PNG of at most 300 kB: the first film strip (if any) above the first task's arms and paired differences."""
-    task = next(iter(tasks(results)))
-    rows = {row["arm"]: row for row in rows_of(results, task=task, metric="success")}
-    pairs = pairs_of(results, task=task, metric="success")
-    heights = [strip_height(strip, SHOWN, WIDE) + 0.3 for strip in strips[:1]] + [0.95 + ROW * max(len(rows), 1.5 * len(pairs))]
+    """Return one PNG of at most 300 kB: the first film strip (if any) above the arms and paired differences of every task."""
+    names = tasks(results)
+    counts = [(len(rows_of(results, task=task, metric="success")), len(pairs_of(results, task=task, metric="success"))) for task in names]
+    heights = [strip_height(strip, SHOWN, WIDE) + 0.3 for strip in strips[:1]]
+    heights += [0.95 + ROW * max(arms, 1.5 * pairs) for arms, pairs in counts]
     with house_style():
         figure = new_figure(WIDE, sum(heights))
-        parts = np.atleast_1d(figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0))
-        for part, strip in zip(parts, strips[:1], strict=False):
+        parts = list(np.atleast_1d(figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0)))
+        for strip in strips[:1]:
             title = f"The world model from one real frame ({action_set_label(strip.task)}): truth above prediction"
-            draw_strip(part, strip, SHOWN, (WIDE, heights[0]), title)
-        left, right = parts[-1].subplots(1, 2) if pairs else (parts[-1].subplots(), None)
-        draw_arms(left, rows, "success")
-        left.set_title(f"Success in the simulator, {max(row['n'] for row in rows.values()):,} starts")
-        if right is not None:
-            draw_pairs(right, pairs, "success", slots=len(rows) / 1.5)
-            right.set_title("Paired differences")
+            draw_strip(parts.pop(0), strip, SHOWN, (WIDE, heights[0]), title)
+        for part, task in zip(parts, names, strict=True):
+            _draw_task(part, results, task, f"{task.rpartition('/')[2]}: success" if len(names) > 1 else "Success in the simulator")
     return _at_most(figure, README_BYTES)
+
+
+def _draw_task(part: SubFigure, results: Mapping[str, Any], task: str, title: str) -> None:
+    rows = {row["arm"]: row for row in rows_of(results, task=task, metric="success")}
+    pairs = pairs_of(results, task=task, metric="success")
+    left, right = part.subplots(1, 2) if pairs else (part.subplots(), None)
+    draw_arms(left, rows, "success")
+    left.set_title(f"{title}, {max(row['n'] for row in rows.values()):,} starts")
+    if right is not None:
+        draw_pairs(right, pairs, "success", slots=len(rows) / 1.5)
+        right.set_title("Paired differences")
 
 
 def minus(text: str) -> str:

@@ -14,6 +14,7 @@ from robowm.errors import UserError
 from robowm.report.study import Stage
 
 LEDGER, COMMAND = "ledger", "command.json"  # as the flywheel and the command line write them
+GATHERED = "all"  # unit of the stages that look at all others, as a report does
 IDLE_S = 60.0  # seconds that may pass between the stages of one go
 _MOVED_ASIDE = ".old-"  # folders whose request changed
 _CLOSED = ("episodes", "sidecars", "checkpoints", "videos", "interrupted", "pretrained_model")  # hold no artefacts, and many files
@@ -76,13 +77,12 @@ def provenance_of(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
 
 
 def stages_of(folder: Path | str) -> list[Stage]:
-    """Return the finished stages in a flywheel's ledger, with their starts if they ran in one go (nothing between them stood idle)."""
+    """Return the finished stages of a flywheel's units, with their starts if they ran in one go (nothing between them stood idle)."""
     root = Path(folder) / LEDGER
     found = []
     for path in sorted(root.rglob("*.json")):
-        entry = read_json(path)
-        if entry["output"] is not None:
-            unit = str(path.parent.relative_to(root))
+        entry, unit = read_json(path), str(path.parent.relative_to(root))
+        if entry["output"] is not None and unit != GATHERED:
             found.append(Stage("" if unit == "." else unit, path.stem, path.stat().st_mtime - entry["seconds"], entry["seconds"]))
     if not found:
         return []

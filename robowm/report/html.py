@@ -41,6 +41,7 @@ td.long { white-space: normal; min-width: 14rem; }
 figure { margin: 0; min-width: 0; }
 figure svg { display: block; width: 100%; height: auto; }
 figure video { display: block; width: 100%; height: auto; background: #000; border-radius: 4px; }
+.above figure { display: flex; flex-direction: column-reverse; }
 figcaption { margin-top: .3rem; overflow-wrap: anywhere; }
 .strip { overflow-x: auto; margin: 1rem 0; }
 .strip svg { min-width: 48rem; max-width: none; }

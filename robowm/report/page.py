@@ -51,7 +51,7 @@ def build(study: Study, *, size: int = PAGE_BYTES) -> str:
 def _head(results: Mapping[str, Any]) -> str:
     machine = results["machine"]
     where = f"{machine['cpus']} CPU cores" + (f", {machine['gpu']}" if machine["gpu"] else ", no GPU")
-    lines = "".join(f"<p>{escape(line)}</p>" for line in words.headline(results))
+    lines = "".join(f"<p>{_together(escape(line))}</p>" for line in words.headline(results))
     first, last = results["eval_seeds"]
     seeds = ", ".join(map(str, results["train_seeds"])) or "none"
     return (
@@ -60,6 +60,11 @@ def _head(results: Mapping[str, Any]) -> str:
         f"{_duration(results['seconds'])} · training seeds {seeds} · evaluation starts {first:,} to {last:,}</p>"
         f'<div class="lead">{lines}</div>'
     )
+
+
+def _together(text: str) -> str:
+    """Keep ``n = 500`` and ``31.2 %`` on one line."""
+    return text.replace("n = ", "n&nbsp;=&nbsp;").replace(" %", "&nbsp;%")
 
 
 # ---------------------------------------------------------------------- arms
@@ -93,7 +98,7 @@ def _arms_of(results: Mapping[str, Any], task: str) -> str:
         rows.append(
             [arm, share(arm, "success"), interval(row), share(arm, "success_at_end"), share(arm, "success_at_reset"), f"{row['n']:,}"]
         )
-    body = f'<h3>{escape(task)}</h3>\n<div class="grid two">{panels}</div>\n'
+    body = f'<h3>{escape(task)}</h3>\n<div class="grid two above">{panels}</div>\n'
     body += html.table(["arm", "success %", "95 %", "at end %", "at reset %", "n"], rows)
     if pairs:
         body += _pairs_table(pairs)

@@ -23,6 +23,12 @@ def test_the_readme_picture_is_small_and_wide_enough_to_read():
     assert Image.open(io.BytesIO(png)).width >= 600
 
 
+def test_the_readme_picture_shows_every_task():
+    sizes = [Image.open(io.BytesIO(figures.readme_figure(results(names), []))).size for names in ((TASK,), (TASK, "tabletop/push"))]
+    aspects = [height / width for width, height in sizes]
+    assert aspects[1] == pytest.approx(2 * aspects[0], rel=0.01)
+
+
 def test_a_study_without_strips_or_pairs_still_gives_a_picture():
     assert figures.readme_figure({**results(), "pairs": []}, [])[:4] == b"\x89PNG"
 

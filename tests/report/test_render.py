@@ -1,6 +1,7 @@
 import io
 import json
 import os
+import shutil
 import struct
 
 import av
@@ -89,6 +90,8 @@ def test_stages_are_timed_by_the_ledger_and_cut_off_ones_left_out(tmp_path):
     for name, output, seconds, end in (("collect", "a1", 90.0, 1090), ("train-policy", "b2", 300.0, 1390), ("rollout", None, 4.0, 1400)):
         (folder / f"{name}.json").write_text(json.dumps({"request": "r", "inputs": {}, "output": output, "seconds": seconds}))
         os.utime(folder / f"{name}.json", (end, end))
+    (tmp_path / "ledger" / "all").mkdir()  # the report itself is no part of what it reports
+    shutil.copy(folder / "collect.json", tmp_path / "ledger" / "all" / "report.json")
     assert [(stage.name, stage.start, stage.seconds) for stage in stages_of(tmp_path)] == [("collect", 0, 90), ("train-policy", 90, 300)]
     os.utime(folder / "train-policy.json", (90_000, 90_000))  # finished the next day: there is no timeline then, only lengths
     assert [stage.start for stage in stages_of(tmp_path)] == [None, None]
