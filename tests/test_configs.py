@@ -49,7 +49,7 @@ def test_keys_are_the_keywords_of_run(verb):
     assert required <= keys_of(verb, config)
 
 
-def test_both_import_formats_match_their_readers():
+def test_import_formats_match_their_readers():
     for name in choices(CONFIGS, "format"):
         config = composed("import", f"format={name}")
         assert keys_of("import", config) <= set(inspect.signature(find(config["run"], config["trusted"])).parameters)
