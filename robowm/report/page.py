@@ -137,7 +137,7 @@ def _world_model(study: Study, budget: Budget) -> str:
     if body:
         body = (
             "<p>Free-running from one real frame on held-out episodes; no true frame is fed in again. The mean is over all predicted "
-            "frames. Expert actions point at the object, so they leak where it is; so do perturbed ones, less; open-loop actions do not.</p>\n" + body
+            "frames. Expert actions point at the object, so they leak where it is, as do perturbed ones; open-loop do not.</p>\n" + body
         )
     return body
 
