@@ -10,17 +10,18 @@ SMALLEST_MAP = 4  # convolutions halve the map down to this side, whose places s
 
 
 class ImageEncoder(nn.Module):
-    """Maps pictures [M, V, 3, h, w] to features [M, V * features].
+    """Maps the last K pictures of V cameras [B, K, V, 3, h, w] to features [B, V * features].
 
-    The convolutions are shared by the cameras, the linear head behind them is each camera's own. GroupNorm, since a moving average of
-    weights and BatchNorm do not mix (Diffusion Policy, section 3.2). The head sees every place of the last map, so positions are kept.
+    A camera's K pictures enter as channels of one: motion is visible to the first layer and the convolutions run once, not K times. They
+    are shared by the cameras, the linear head behind them is each camera's own. GroupNorm, since a moving average of weights and BatchNorm
+    do not mix (Diffusion Policy, section 3.2). The head sees every place of the last map, so positions are kept.
     """
 
-    def __init__(self, cameras: int, size: tuple[int, int], width: int, features: int) -> None:
+    def __init__(self, rows: int, cameras: int, size: tuple[int, int], width: int, features: int) -> None:
         super().__init__()
         if min(size) < PATCH * SMALLEST_MAP:
             raise ValueError(f"pictures of {size[0]} x {size[1]} pixels are too small, the encoder needs {PATCH * SMALLEST_MAP}")
-        layers = [nn.Conv2d(3, width, PATCH, PATCH), *_norm_act(width), nn.Conv2d(width, width, 3, 1, 1), *_norm_act(width)]
+        layers = [nn.Conv2d(3 * rows, width, PATCH, PATCH), *_norm_act(width), nn.Conv2d(width, width, 3, 1, 1), *_norm_act(width)]
         side, channels = (size[0] // PATCH, size[1] // PATCH), width
         while min(side) > SMALLEST_MAP:
             layers += [nn.Conv2d(channels, 2 * width, 3, 2, 1), *_norm_act(2 * width)]
@@ -30,9 +31,9 @@ class ImageEncoder(nn.Module):
         self.heads = nn.ModuleList([nn.Sequential(nn.Linear(flat, features), nn.LayerNorm(features), nn.SiLU()) for _ in range(cameras)])
 
     def forward(self, images: Tensor) -> Tensor:
-        m, v = images.shape[:2]
-        maps = self.convolutions(images.flatten(0, 1).contiguous(memory_format=torch.channels_last))
-        maps = maps.reshape(m, v, -1)
+        b, _, v = images.shape[:3]
+        stacked = images.transpose(1, 2).flatten(2, 3).flatten(0, 1)  # [B * V, 3 K, h, w]
+        maps = self.convolutions(stacked.contiguous(memory_format=torch.channels_last)).reshape(b, v, -1)
         return torch.cat([head(maps[:, i]) for i, head in enumerate(self.heads)], dim=-1)
 
 

@@ -47,6 +47,13 @@ def object_upright(environment_state: np.ndarray) -> np.ndarray:
     return 1 - 2 * (x * x + y * y)
 
 
+def object_flat(environment_state: np.ndarray) -> np.ndarray:
+    """Return the largest cosine [...] between any of the object's axes, either way, and the vertical: 1 on any face of a box."""
+    w, x, y, z = np.moveaxis(environment_state[..., 3:7], -1, 0)
+    vertical = np.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)], -1)
+    return np.abs(vertical).max(-1)
+
+
 def target_distance(environment_state: np.ndarray) -> np.ndarray:
     """Return the horizontal distance [...] between object and target in metres."""
     return np.linalg.norm(environment_state[..., :2] - environment_state[..., 7:9], axis=-1)

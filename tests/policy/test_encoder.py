@@ -9,25 +9,25 @@ from tests.policy.helpers import CAMERAS, SMALL, make_policy
 
 @pytest.mark.parametrize("size", [(32, 32), (48, 64), (96, 96)])
 def test_each_camera_has_its_own_features(size):
-    encoder = ImageEncoder(2, size, width=8, features=6)
-    images = torch.rand(3, 2, 3, *size)
+    encoder = ImageEncoder(2, 2, size, width=8, features=6)
+    images = torch.rand(3, 2, 2, 3, *size)
     features = encoder(images)
     assert features.shape == (3, 12)
     changed = images.clone()
-    changed[:, 1] = 0
+    changed[:, :, 1] = 0
     assert torch.equal(encoder(changed)[:, :6], features[:, :6]) and not torch.equal(encoder(changed)[:, 6:], features[:, 6:])
 
 
 def test_features_tell_where_things_are():
-    encoder = ImageEncoder(1, (32, 32), width=8, features=6)
-    left, right = torch.zeros(1, 1, 3, 32, 32), torch.zeros(1, 1, 3, 32, 32)
+    encoder = ImageEncoder(1, 1, (32, 32), width=8, features=6)
+    left, right = torch.zeros(1, 1, 1, 3, 32, 32), torch.zeros(1, 1, 1, 3, 32, 32)
     left[..., 8:12, 4:8] = right[..., 8:12, 20:24] = 1
     assert (encoder(left) - encoder(right)).abs().max() > 0.1
 
 
 def test_pictures_too_small_for_the_encoder_are_refused():
     with pytest.raises(ValueError, match="8 x 32 pixels are too small"):
-        ImageEncoder(1, (8, 32), width=8, features=6)
+        ImageEncoder(1, 1, (8, 32), width=8, features=6)
 
 
 def test_a_random_shift_moves_all_rows_of_a_clip_alike_and_by_no_more_than_asked():

@@ -54,6 +54,16 @@ def test_pick_place_wants_the_cube_low_in_the_tray_and_released():
     assert not any(holds(state, wrong) for wrong in (high, beside, tipped))
 
 
+def test_pick_place_takes_the_cube_on_any_face_but_not_on_an_edge():
+    holds, state = load_task("pick_place").holds, np.array([0, 0, 0.1, 0, 0.1])
+    half = np.sqrt(0.5)
+    faces = [[half, half, 0, 0], [half, 0, half, 0], [half, 0, 0, half], [0, 1, 0, 0], [half, -half, 0, 0]]
+    edges = [[np.cos(np.pi / 8), np.sin(np.pi / 8), 0, 0], [np.cos(0.1), 0, np.sin(0.1), 0]]
+    at = lambda turned: np.array([0.05, 0.05, 0.02, *turned, 0.05, 0.05, 0])  # noqa: E731
+    assert all(holds(state, at(turned)) for turned in faces)
+    assert not any(holds(state, at(turned)) for turned in edges)
+
+
 def test_an_unknown_task_names_the_nearest_one():
     with pytest.raises(UserError, match="pick_place"):
         load_task("pick_plase")

@@ -6,6 +6,7 @@ import torch
 from robowm.data.fake import step_of_frame, step_of_row
 from robowm.data.sampler import StoreShare
 from robowm.errors import UserError
+from robowm.metrics.fidelity import lpips
 from robowm.world_model.losses import TeacherForcing, clip_rows, cold_started, masked_mean, worsened
 from robowm.world_model.model import Context, Design
 from robowm.world_model.train import prepare
@@ -114,8 +115,24 @@ def test_only_pinned_cameras_are_seen_in_the_pinned_row(parts):
 
 def test_terms_are_reported_raw(parts):
     net, batch = parts
-    total, terms = TeacherForcing(state_weight=3.0)(net, batch, generator())
-    assert set(terms) == {"pixels", "state"}
-    torch.testing.assert_close(total, terms["pixels"] + 3 * terms["state"])
-    same, _ = TeacherForcing(state_weight=3.0)(net, batch, generator())
+    loss = TeacherForcing(state_weight=3.0, perceptual_weight=0.2)
+    total, terms = loss(net, batch, generator())
+    assert set(terms) == {"pixels", "state", "perceptual"}
+    torch.testing.assert_close(total, terms["pixels"] + 3 * terms["state"] + 0.2 * terms["perceptual"])
+    same, _ = loss(net, batch, generator())
     assert torch.equal(total, same), "all randomness comes from the generator"
+    assert set(TeacherForcing(perceptual_weight=0)(net, batch, generator())[1]) == {"pixels", "state"}
+
+
+def test_the_perceptual_term_is_lpips_of_the_pictures_drawn(parts):
+    net, batch = parts
+    rows, _ = clip_rows(net, batch)
+    clean, every = rows[:, net.context_rows :], TeacherForcing(perceptual_pictures=10**6)
+    assert float(every.perceptual(net, clean, clean, batch, generator())) == 0
+    darker = (clean * 0.5).requires_grad_()
+    expected = torch.stack([lpips(net.layout.frames(darker)[c], net.layout.frames(clean)[c]).mean() for c in net.layout.cameras]).mean()
+    found = every.perceptual(net, darker, clean, batch, generator())
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=0)  # frames() rounds to grey levels
+    found.backward()
+    assert torch.isfinite(darker.grad).all() and darker.grad[..., : net.layout.pixels].abs().sum() > 0
+    assert (darker.grad[..., net.layout.pixels :] == 0).all()

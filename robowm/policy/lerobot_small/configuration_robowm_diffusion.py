@@ -15,14 +15,14 @@ class RobowmDiffusionConfig(DiffusionConfig):
 
     Args:
         encoder_width: channels of the encoder's first layers.
-        encoder_features: features per camera and observation.
+        encoder_features: features per camera, of all observations together.
         shift: largest random move of a picture in training, as a share of its side (1 / 32: one pixel of 32).
         denoiser_width: width of the denoiser.
         denoiser_blocks: its residual blocks.
     """
 
     encoder_width: int = 32
-    encoder_features: int = 64
+    encoder_features: int = 128
     shift: float = 0.0
     denoiser_width: int = 256
     denoiser_blocks: int = 3

@@ -15,20 +15,22 @@ from robowm.policy.lerobot_small.configuration_robowm_diffusion import RobowmDif
 
 
 class RobowmDiffusionModel(DiffusionModel):
-    """Same members and conditioning layout as DiffusionModel (unet, noise_scheduler; per observation state, images, truth)."""
+    """Same members as DiffusionModel (rgb_encoder, unet, noise_scheduler); conditioned on all states, all pictures, all truth."""
 
     def __init__(self, config: RobowmDiffusionConfig) -> None:
         nn.Module.__init__(self)  # the parent would build a ResNet and a U-Net
         self.config = config
-        context = config.robot_state_feature.shape[0]
+        context = config.robot_state_feature.shape[0] * config.n_obs_steps
         if config.image_features:
             size = next(iter(config.image_features.values())).shape[1:]
-            self.rgb_encoder = ImageEncoder(len(config.image_features), size, config.encoder_width, config.encoder_features)
+            self.rgb_encoder = ImageEncoder(
+                config.n_obs_steps, len(config.image_features), size, config.encoder_width, config.encoder_features
+            )
             context += len(config.image_features) * config.encoder_features
         if config.env_state_feature:
-            context += config.env_state_feature.shape[0]
+            context += config.env_state_feature.shape[0] * config.n_obs_steps
         action_dim = config.action_feature.shape[0]
-        self.unet = ChunkDenoiser(config.horizon, action_dim, context * config.n_obs_steps, config.denoiser_width, config.denoiser_blocks)
+        self.unet = ChunkDenoiser(config.horizon, action_dim, context, config.denoiser_width, config.denoiser_blocks)
         self.noise_scheduler = DDIMScheduler(
             num_train_timesteps=config.num_train_timesteps,
             beta_start=config.beta_start,
@@ -42,14 +44,13 @@ class RobowmDiffusionModel(DiffusionModel):
         self.num_inference_steps = config.num_inference_steps or config.num_train_timesteps
 
     def _prepare_global_conditioning(self, batch: dict[str, Tensor]) -> Tensor:
-        b, k = batch[OBS_STATE].shape[:2]
-        parts = [batch[OBS_STATE]]
+        parts = [batch[OBS_STATE].flatten(1)]
         if self.config.image_features:
             images = random_shift(batch[OBS_IMAGES], self.config.shift) if self.training else batch[OBS_IMAGES]
-            parts.append(self.rgb_encoder(images.flatten(0, 1)).view(b, k, -1))
+            parts.append(self.rgb_encoder(images))
         if self.config.env_state_feature:
-            parts.append(batch[OBS_ENV_STATE])
-        return torch.cat(parts, dim=-1).flatten(1)
+            parts.append(batch[OBS_ENV_STATE].flatten(1))
+        return torch.cat(parts, dim=-1)
 
 
 class RobowmDiffusionPolicy(DiffusionPolicy):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.tabletop.scene import FIXTURE, OBJECT
-from sim.tabletop.task import Start, Task, object_upright, target_distance, uniform
+from sim.tabletop.task import Start, Task, object_flat, target_distance, uniform
 
 HALF = 0.018  # of the cube's edge
 TRAY = 0.040  # half the tray's outer edge
@@ -34,7 +34,7 @@ def _sample(rng: np.random.Generator, start_range: float) -> Start:
 
 def _holds(state: np.ndarray, environment_state: np.ndarray) -> np.ndarray:
     inside = target_distance(environment_state) < TRAY - HALF
-    resting = (environment_state[..., 2] < HALF + 0.006) & (object_upright(environment_state) > 0.99)
+    resting = (environment_state[..., 2] < HALF + 0.006) & (object_flat(environment_state) > 0.99)
     return inside & resting & (state[..., 4] < 0.25)  # released: the fingers are further apart than the cube is wide
 
 
