@@ -1,0 +1,41 @@
+import pytest
+
+from robowm.errors import UserError
+from robowm.report import units
+from robowm.report.gather import gather
+from tests.report.test_gather import make
+
+
+@pytest.fixture
+def study(tmp_path):
+    for seed in (0, 1):
+        folder = tmp_path / "study" / f"counter-{seed}"
+        make(folder, "base", lambda s: 5 if s % 4 == 0 else 99, train_seed=seed)
+        make(folder, "+real", lambda s: 5 if s % 4 < 3 else 99, train_seed=seed)
+    return tmp_path / "study"
+
+
+def report(folder):
+    return gather(folder, study="fake", command="robowm flywheel", pairs=[{"a": "+real", "b": "base"}])
+
+
+def test_a_report_from_kept_units_is_the_report_from_the_run(study, tmp_path):
+    kept = [units.keep(study, f"counter-{seed}", tmp_path / "kept") for seed in (0, 1)]
+    assert all(path.stat().st_size < 20_000 for path in kept)
+    assert units.restore(tmp_path / "kept", tmp_path / "elsewhere") == ["counter-0", "counter-1"]
+    ours, theirs = report(study), report(tmp_path / "elsewhere")
+    assert (ours["rows"], ours["pairs"]) == (theirs["rows"], theirs["pairs"]) and ours["rows"]
+
+
+def test_the_same_unit_gives_the_same_bytes_and_restoring_overwrites_nothing(study, tmp_path):
+    first = units.keep(study, "counter-0", tmp_path / "kept").read_bytes()
+    assert units.keep(study, "counter-0", tmp_path / "again").read_bytes() == first
+    assert units.restore(tmp_path / "kept", study) == []
+
+
+def test_what_is_missing_is_named(study, tmp_path, capsys):
+    with pytest.raises(UserError, match="counter-7"):
+        units.keep(study, "counter-7", tmp_path)
+    assert units.main(["restore", str(tmp_path / "none"), str(study)]) == 2
+    assert "holds no kept unit" in capsys.readouterr().err
+    assert units.main(["keep"]) == 2
