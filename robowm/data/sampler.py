@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 
 from robowm.data import clips
+from robowm.data.shares import StoreShare, as_shares
 from robowm.data.sidecar import read_sidecar
 from robowm.data.spec import ACTION, CONTROLLER, ENVIRONMENT_STATE, IMAGE, REWARD, STATE, EpisodeMeta
 from robowm.data.store import EpisodeStore
@@ -136,16 +135,6 @@ class ClipReader:
         return out
 
 
-@dataclass(frozen=True)
-class StoreShare:
-    """A store and the share of each batch that comes from it."""
-
-    path: str | Path
-    share: float = 1.0  # relative to the other stores
-    only_success: bool = False  # keep episodes judged successful
-    weights: str | None = None  # sidecar whose 'weight' [steps] scales the loss per step
-
-
 class ClipSampler:
     """Draws batches of clips. ``batch(step)`` is a pure function of (seed, step), so resuming needs no state.
 
@@ -167,12 +156,10 @@ class ClipSampler:
         split: Literal["train", "validation"] = "train",
         budget: int = MEMORY_BUDGET,
     ):
-        shares = [share if isinstance(share, StoreShare) else StoreShare(**share) for share in stores]
+        shares = as_shares(stores)
         _check_choice("anchors", anchors, clips.ANCHORS)
         _check_choice("split", split, ("train", "validation"))
         clips.check_offsets(obs_offsets, action_offsets)
-        if not shares or any(not share.share > 0 for share in shares):
-            raise UserError(f"stores have shares {[share.share for share in shares]}; give at least one store, each with a share above 0")
         self.batch_size, self.seed = int(batch_size), int(seed)
         self._obs, self._act = [int(o) for o in obs_offsets], [int(o) for o in action_offsets]
         opened = [EpisodeStore.open(share.path, cameras=cameras) for share in shares]

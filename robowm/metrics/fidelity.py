@@ -18,7 +18,7 @@ from robowm.errors import UserError
 from robowm.metrics.lpips_weights import load_lpips_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
 PEAK = 255.0
 ROUNDING = 1 / 12  # variance of rounding to whole grey levels: errors below it cannot be seen in uint8 frames
@@ -118,17 +118,24 @@ _SCALE = (0.458, 0.448, 0.450)
 
 def _lpips(a: Tensor, b: Tensor) -> Tensor:
     weights = _lpips_weights(a.device)
-    shift, scale = (torch.tensor(x, device=a.device).view(1, 3, 1, 1) for x in (_SHIFT, _SCALE))
-    x = ((torch.cat([a, b]) / (PEAK / 2) - 1) - shift) / scale
     distance = torch.zeros(len(a), device=a.device)
+    for i, (ours, theirs) in enumerate(zip(_alexnet(a, weights), _alexnet(b, weights), strict=True)):
+        distance = distance + F.conv2d((ours - theirs).square(), weights[f"head{i}.weight"]).mean((1, 2, 3))
+    return distance
+
+
+def _alexnet(x: Tensor, weights: Mapping[str, Tensor]) -> Iterator[Tensor]:
+    """Yield the five feature maps of pictures f32 [M, 3, h, w], each place scaled to unit length."""
+    shift, scale = (torch.tensor(values, device=x.device).view(1, 3, 1, 1) for values in (_SHIFT, _SCALE))
+    x = ((x / (PEAK / 2) - 1) - shift) / scale
     for i, (stride, padding) in enumerate(_ALEXNET):
         if i in _POOLED:
             x = F.max_pool2d(x, 3, 2)
-        x = F.relu(F.conv2d(x, weights[f"conv{i}.weight"], weights[f"conv{i}.bias"], stride, padding))
-        unit = x / (x.square().sum(1, keepdim=True).sqrt() + 1e-10)
-        difference = (unit[: len(a)] - unit[len(a) :]).square()
-        distance = distance + F.conv2d(difference, weights[f"head{i}.weight"]).mean((1, 2, 3))
-    return distance
+        kernel = weights[f"conv{i}.weight"]
+        if x.shape[-2:] == (1, 1):  # small pictures: around a single place lies padding, only the kernel's middle matters
+            kernel, padding = kernel[:, :, padding : padding + 1, padding : padding + 1], 0
+        x = F.relu(F.conv2d(x, kernel, weights[f"conv{i}.bias"], stride, padding))
+        yield x / (x.square().sum(1, keepdim=True).sqrt() + 1e-10)
 
 
 @lru_cache(maxsize=4)

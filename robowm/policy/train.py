@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -12,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robowm.artefacts import claim, fingerprint_files, fingerprint_json, read_artefact, write_artefact
-from robowm.data.sampler import ClipSampler, StoreShare
-from robowm.data.sidecar import read_sidecar
+from robowm.artefacts import claim, fingerprint_files, read_artefact, write_artefact
+from robowm.data.sampler import ClipSampler
+from robowm.data.shares import StoreShare, open_shares
 from robowm.data.spec import ACTION, ENVIRONMENT_STATE, STATE, StoreSpec
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
@@ -50,17 +49,17 @@ def run(
     with the averaged weights in ``pretrained_model``, in lerobot's format. Interrupted and called again it resumes exactly.
     """
     output_dir = Path(output_dir)
-    shares = [share if isinstance(share, StoreShare) else StoreShare(**share) for share in stores]
-    if not shares:
-        raise UserError("stores is empty; name at least one store")
+    shares, opened, inputs = open_shares(stores)
     if (policy is None) == (init_from is None):
         raise UserError("give exactly one of policy (a fresh one) and init_from (a finished policy folder to continue)")
-    opened = [EpisodeStore.open(share.path) for share in shares]
-    inputs = _fingerprints(opened, shares)
     if init_from is not None:
         inputs["init_from"] = read_artefact(Path(init_from), KIND)["fingerprint"]
-    described = [{key: value for key, value in asdict(share).items() if key != "path"} for share in shares]
-    config = {"policy": None if policy is None else dict(policy), "stores": described, "steps": steps, "optim": asdict(optim)}
+    config = {
+        "policy": None if policy is None else dict(policy),
+        "stores": [share.settings() for share in shares],
+        "steps": steps,
+        "optim": asdict(optim),
+    }
     config |= {"batch_size": batch_size, "seed": seed}
     if claim(output_dir, kind=KIND, inputs=inputs, config=config) is not None:
         return read_log(output_dir / LOG)[-1]
@@ -85,19 +84,6 @@ def run(
         label="improve" if init_from else "train policy",
     )
     return _seal(output_dir, averaged, normalizers, observes, spec, inputs, config)
-
-
-def _fingerprints(stores: Sequence[EpisodeStore], shares: Sequence[StoreShare]) -> dict[str, str]:
-    """Return what the data are: each store's fingerprint, and that of its weights where a sidecar gives some."""
-    found = {}
-    for i, (store, share) in enumerate(zip(stores, shares, strict=True)):
-        found[f"store{i}"] = store.fingerprint()
-        if share.weights is not None:
-            weights = read_sidecar(store, share.weights)
-            found[f"store{i}.weights"] = fingerprint_json(
-                {key: hashlib.sha256(array.tobytes()).hexdigest() for key, array in weights.items()}
-            )
-    return found
 
 
 def cloning_loss(normalizers: Normalizers, observes: Inputs):

@@ -67,7 +67,7 @@ class TeacherForcing:
     pure_noise: float = 0.3  # share of clips whose rows to predict are pure noise
     state_weight: float = 1.0  # of the proprioception's error beside the pixels'
     perceptual_weight: float = 0.1  # of LPIPS beside the pixels' error; 0 switches it off
-    perceptual_pictures: int = 16  # pictures of a batch that it looks at, drawn anew each time; all of them cost as much as the network
+    perceptual_pictures: int = 8  # pictures of a batch that it looks at, drawn anew each time; all of them cost as much as the network
 
     def __call__(self, net: WorldModelNet, batch: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         rows, action = clip_rows(net, batch)

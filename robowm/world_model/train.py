@@ -11,9 +11,9 @@ import torch
 
 from robowm.artefacts import claim, fingerprint_files, fingerprint_json, write_artefact
 from robowm.data.normalize import Normalizer
-from robowm.data.sampler import ClipSampler, StoreShare
+from robowm.data.sampler import ClipSampler
+from robowm.data.shares import StoreShare, open_shares
 from robowm.data.store import EpisodeStore
-from robowm.errors import UserError
 from robowm.train.distributed import Precision
 from robowm.train.learner import Learner, Loss, derive_seed, fit
 from robowm.train.log import LOG, Tracker, read_log
@@ -50,14 +50,10 @@ def run(
     """
     output_dir = Path(output_dir)
     design = world_model if isinstance(world_model, Design) else Design(**world_model)
-    shares = [share if isinstance(share, StoreShare) else StoreShare(**share) for share in stores]
-    if not shares:
-        raise UserError("stores is empty; name at least one store")
-    opened = [EpisodeStore.open(share.path) for share in shares]
-    inputs = {f"store{i}": store.fingerprint() for i, store in enumerate(opened)}
+    shares, opened, inputs = open_shares(stores)
     described = {
         "world_model": vars(design),
-        "stores": [{key: value for key, value in asdict(share).items() if key != "path"} for share in shares],
+        "stores": [share.settings() for share in shares],
         "loss": {"_target_": f"{type(loss).__module__}.{type(loss).__qualname__}", **asdict(loss)},
         "batch_size": batch_size,
     }

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from robowm.data.fake import fake_episode, fake_spec, fake_store, step_of_frame, step_of_row
-from robowm.data.sampler import ClipReader, ClipSampler, StoreShare, held_out
+from robowm.data.sampler import ClipReader, ClipSampler, held_out
+from robowm.data.shares import StoreShare
 from robowm.data.sidecar import write_sidecar
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError

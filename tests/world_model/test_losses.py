@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from robowm.data.fake import step_of_frame, step_of_row
-from robowm.data.sampler import StoreShare
+from robowm.data.shares import StoreShare
 from robowm.errors import UserError
 from robowm.metrics.fidelity import lpips
 from robowm.world_model.losses import TeacherForcing, clip_rows, cold_started, masked_mean, worsened
