@@ -6,7 +6,7 @@ episode's outcome does not depend on which other episodes run beside it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -77,19 +77,32 @@ class Denoiser(Protocol):
         ...
 
 
+class RollMemory(Protocol):
+    """What a world model is conditioned on, of N episodes; its size does not grow with their length."""
+
+    def take(self, index: np.ndarray) -> Any:
+        """Return the memory of the episodes ``index`` int [M]."""
+        ...
+
+    def put(self, index: np.ndarray, other: Any) -> Any:
+        """Return this memory with the episodes ``index`` int [M] replaced by the M of ``other``."""
+        ...
+
+
 @runtime_checkable
 class WorldModel(Protocol):
     """Predicts what a camera and the proprioception would show. Constant cost per chunk."""
 
     name: str  # fingerprint of the checkpoint
     chunk: int  # H frames are predicted at a time
+    cameras: Mapping[str, tuple[int, int]]  # {camera: (height, width)} that it predicts
 
-    def start(self, obs: Obs) -> Any:
+    def start(self, obs: Obs) -> RollMemory:
         """Return the memory after the observations ``obs`` (K >= 1 real rows)."""
         ...
 
-    def predict(self, memory: Any, actions: np.ndarray, rngs: Sequence[np.random.Generator]) -> tuple[Obs, Any]:
-        """Map actions f32 [N, H, A] with H = chunk to the H rows that follow them, and the new memory."""
+    def predict(self, memory: RollMemory, actions: np.ndarray, rngs: Sequence[np.random.Generator]) -> tuple[Obs, RollMemory]:
+        """Map actions f32 [N, H, A] with H <= chunk to the H rows that follow them, and the new memory."""
         ...
 
 

@@ -57,7 +57,7 @@ class LoadedWorldModel:
     """Satisfies ``robowm.protocols.WorldModel``.
 
     Args:
-        name: fingerprint of the artefact.
+        name: fingerprint of the artefact, and how it is sampled where that is not its default.
         net: the model, in evaluation mode, on its device.
         sampling_steps: steps from noise to rows; None: the model's own setting.
         infer_width: episodes per forward pass; more are split, fewer are padded.
@@ -145,4 +145,10 @@ def load_world_model(
         reason = str(error).splitlines()[0]
         raise UserError(f"{path / WEIGHTS} is missing or damaged ({reason}); delete {path} and train the world model again") from error
     net = net.to(pick_device(device)).eval()
-    return LoadedWorldModel(record["fingerprint"], net, sampling_steps=sampling_steps, infer_width=infer_width, temperature=temperature)
+    name = record["fingerprint"] + _sampled_otherwise(sampling_steps, net.design.sampling_steps, temperature)
+    return LoadedWorldModel(name, net, sampling_steps=sampling_steps, infer_width=infer_width, temperature=temperature)
+
+
+def _sampled_otherwise(steps: int | None, own_steps: int, temperature: float) -> str:
+    """Return what tells a model sampled in an unusual way from the same weights sampled as they are by default: "-steps2", or nothing."""
+    return (f"-steps{steps}" if steps not in (None, own_steps) else "") + (f"-temperature{temperature:g}" if temperature != 1 else "")

@@ -87,6 +87,7 @@ def test_more_sampling_steps_and_temperature_zero_are_settings_of_the_loader(tra
     a, b = (m.predict(memory_of(m), actions(1), rngs([0]))[0].frames["wrist"] for m in (one, three))
     assert not np.array_equal(a, b)
     still = load_world_model(trained, device="cpu", temperature=0.0)
+    assert (three.name, still.name) == (f"{one.name}-steps3", f"{one.name}-temperature0"), "what is imagined names how it was sampled"
     c, d = (still.predict(memory_of(still), actions(1), rngs([seed]))[0].frames["wrist"] for seed in (1, 2))
     assert np.array_equal(c, d)
 
