@@ -64,7 +64,7 @@ class TeacherForcing:
     context_noise: float = 0.3  # largest noise level of the context; 0 switches it off
     state_noise: float = 0.1  # the same level means this much for proprioception, relative to pixels
     cold_start: float = 0.15  # share of clips whose context repeats the current row
-    pure_noise: float = 0.3  # share of clips whose rows to predict are pure noise
+    pure_noise: float = 0.8  # share of clips whose rows to predict are pure noise
     state_weight: float = 1.0  # of the proprioception's error beside the pixels'
     perceptual_weight: float = 0.1  # of LPIPS beside the pixels' error; 0 switches it off
     perceptual_pictures: int = 8  # pictures of a batch that it looks at, drawn anew each time; all of them cost as much as the network
