@@ -1,0 +1,1 @@
+"""Reinforcement learning of the world model on rollouts of its own."""
