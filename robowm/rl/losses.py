@@ -18,9 +18,9 @@ def nft_errors(theta: Tensor, old: Tensor, sample: Tensor, r: Tensor, beta: floa
 
         x+ = (1 - beta) x_old + beta x_theta        x- = (1 + beta) x_old - beta x_theta
 
-    ``theta``, ``old`` [B, ...] are clean estimates from the same noised sample, ``sample`` [B, ...] is the candidate x0 itself, ``r`` [B] its
-    optimality. With the factor 1 / beta the gradient at theta = old is 2 (2r - 1)(x_old - x0) whatever beta is, and the pull back to old is
-    2 beta (x_theta - x_old): a smaller beta learns faster and trusts itself further.
+    ``theta``, ``old`` [B, ...] are clean estimates from the same noised sample, ``sample`` [B, ...] is the candidate x0, ``r`` [B] its
+    optimality. With the factor 1 / beta the gradient at theta = old is 2 (2r - 1)(x_old - x0) whatever beta is, and the pull back to old
+    is 2 beta (x_theta - x_old): a smaller beta learns faster and trusts itself further.
     """
     if not beta > 0:
         raise ValueError(f"beta={beta}; it must be above 0")
