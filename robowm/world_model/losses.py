@@ -7,6 +7,7 @@ that repeat the current frame, as at the start of a rollout (Ctrl-World, Guo et 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,10 +21,10 @@ from robowm.world_model.model import Context, Design, WorldModelNet
 PINNED = -(10**6)  # an observation offset before any episode's start: clip readers repeat the first row there
 
 
-def offsets(design: Design) -> tuple[list[int], list[int]]:
-    """Return the observation and action offsets of a training clip: pinned row, k recent rows, F rows to predict; F actions."""
-    first = [PINNED] if design.pinned else []
-    return [*first, *range(1 - design.context, design.chunk + 1)], list(range(design.chunk))
+def offsets(design: Design, chunks: int = 1) -> tuple[list[int], list[int]]:
+    """Return the observation and action offsets of a training clip: pinned row, k recent rows, the rows and actions of some chunks."""
+    first, length = [PINNED] if design.pinned else [], chunks * design.chunk
+    return [*first, *range(1 - design.context, length + 1)], list(range(length))
 
 
 def clip_rows(net: WorldModelNet, batch: ClipBatch) -> tuple[Tensor, Tensor]:
@@ -68,6 +69,7 @@ class TeacherForcing:
     state_weight: float = 1.0  # of the proprioception's error beside the pixels'
     perceptual_weight: float = 0.1  # of LPIPS beside the pixels' error; 0 switches it off
     perceptual_pictures: int = 8  # pictures of a batch that it looks at, drawn anew each time; all of them cost as much as the network
+    chunks: ClassVar[int] = 1  # of a training clip
 
     def __call__(self, net: WorldModelNet, batch: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         rows, action = clip_rows(net, batch)

@@ -15,12 +15,13 @@ from robowm.data.sampler import ClipSampler
 from robowm.data.shares import StoreShare, open_shares
 from robowm.data.store import EpisodeStore
 from robowm.train.distributed import Precision
-from robowm.train.learner import Learner, Loss, derive_seed, fit
+from robowm.train.learner import Learner, derive_seed, fit
 from robowm.train.log import LOG, Tracker, read_log
 from robowm.train.optim import OptimConfig
 from robowm.world_model.losses import TeacherForcing, offsets
 from robowm.world_model.model import Design, WorldModelNet, build
 from robowm.world_model.predict import KIND, WEIGHTS, save_weights
+from robowm.world_model.self_forcing import SelfForwarded
 
 LOSS = TeacherForcing()
 OPTIM = OptimConfig(lr=1e-3, weight_decay=1e-4, betas=(0.95, 0.999), warmup_steps=100, ema=0.995)
@@ -33,7 +34,7 @@ def run(
     output_dir: Path | str,
     steps: int,
     batch_size: int = 8,
-    loss: Loss = LOSS,
+    loss: TeacherForcing | SelfForwarded = LOSS,
     optim: OptimConfig = OPTIM,
     seed: int = 0,
     device: str = "auto",
@@ -45,8 +46,9 @@ def run(
     """Train on ``stores`` (fields of StoreShare: path, share, only_success, weights) and return the last log line.
 
     ``world_model`` holds the fields of ``Design``; cameras, sizes and names come from the data. ``loss`` is a dataclass that maps (model,
-    batch, generator) to the loss. ``output_dir`` becomes an artefact with the averaged weights, normalisers and everything needed to build
-    the model again. Interrupted and called again it resumes exactly.
+    batch, generator) to the loss and says how many ``chunks`` its clips have (losses.py, self_forcing.py). ``output_dir`` becomes an
+    artefact with the averaged weights, normalisers and everything needed to build the model again. Interrupted and called again it resumes
+    exactly.
     """
     output_dir = Path(output_dir)
     design = world_model if isinstance(world_model, Design) else Design(**world_model)
@@ -61,7 +63,7 @@ def run(
     if claim(output_dir, kind=KIND, inputs=inputs, config=config) is not None:
         return read_log(output_dir / LOG)[-1]
     torch.manual_seed(derive_seed(seed))
-    sampler, net = prepare(shares, design, batch_size, seed)
+    sampler, net = prepare(shares, design, batch_size, seed, loss.chunks)
     net = fit(
         Learner(net, sampler.batch, loss),
         steps=steps,
@@ -93,12 +95,12 @@ def run(
     return read_log(output_dir / LOG)[-1]
 
 
-def prepare(shares: Sequence[StoreShare], design: Design, batch_size: int, seed: int) -> tuple[ClipSampler, WorldModelNet]:
-    """Return the sampler of training clips and a fresh model whose normalisers fit all of the data."""
+def prepare(shares: Sequence[StoreShare], design: Design, batch_size: int, seed: int, chunks: int = 1) -> tuple[ClipSampler, WorldModelNet]:
+    """Return the sampler of training clips of ``chunks`` chunks and a fresh model whose normalisers fit all of the data."""
     spec = EpisodeStore.open(shares[0].path).spec
     cameras = list(spec.cameras) if design.cameras is None else list(design.cameras)
     spec.check_cameras(cameras, str(shares[0].path))
-    observed, acted = offsets(design)
+    observed, acted = offsets(design, chunks)
     sampler = ClipSampler(
         shares, cameras=cameras, obs_offsets=observed, action_offsets=acted, batch_size=batch_size, seed=seed, anchors="future"
     )

@@ -1,0 +1,77 @@
+"""Contexts that the model made itself: it rolls some chunks by its own, then learns the true next rows from there.
+
+    B clips, C context rows (the pinned first one, then the last k), F rows a chunk, m chunks rolled, D entries of a row
+
+Self-forwarded context as in DIAMOND's trainer (Alonso et al. 2024), with a depth drawn at random, which does better than a curriculum in
+PersistWorld's ablation (Bardhan et al., arXiv 2603.25685). The target stays the truth, so this is supervised learning: the strongest dull
+baseline of reinforcement learning on own rollouts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from robowm.diffusion.sample import sample
+from robowm.diffusion.schedule import together
+from robowm.types import ClipBatch
+from robowm.world_model.losses import TeacherForcing, clip_rows
+from robowm.world_model.model import Context, WorldModelNet
+
+
+def push(context: Tensor, rows: Tensor, pinned: bool) -> Tensor:
+    """Return the context [B, C, D] after ``rows`` [B, F, D] more: the pinned row stays, of the others the newest k."""
+    first, recent = context[:, : int(pinned)], context[:, int(pinned) :]
+    return torch.cat([first, torch.cat([recent, rows], 1)[:, -recent.shape[1] :]], 1)
+
+
+@torch.no_grad()
+def roll(net: WorldModelNet, context: Tensor, action: Tensor, levels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Roll free from true context rows [B, C, D] under ``action`` f32 [B, m * F, A]: the rows shown [B, m * F, D] and the last context.
+
+    Chunks are sampled along the schedule ``levels`` [N+1, F] and rounded to grey levels, exactly as in imagination; memory is that of one
+    chunk and of the rows returned.
+    """
+    pinned, clean = bool(net.design.pinned), torch.zeros(context.shape[:2], device=context.device)
+    shown = []
+    for part in action.split(net.design.chunk, 1):
+        noise = torch.randn((len(context), net.design.chunk, net.layout.dim), generator=generator, device=context.device)
+        given = Context(context, clean, part)
+        rows = net.layout.rounded(sample(lambda x, level, c=given: net.x0(x, level, c), noise, levels))
+        context = push(context, rows, pinned)
+        shown.append(rows)
+    return torch.cat(shown, 1) if shown else context[:, :0], context
+
+
+@dataclass(frozen=True)
+class SelfForwarded:
+    """Loss for ``robowm.train.learner``: with probability ``share`` a clip's context is the model's own after 1 to ``depth`` chunks.
+
+    The other clips of a batch see the same chunk in its true context. Everything else is ``supervised``'s.
+    """
+
+    supervised: TeacherForcing = field(default_factory=TeacherForcing)
+    depth: int = 3  # most chunks rolled before the supervised one
+    share: float = 0.5  # of clips with a context of the model's own
+    sampling_steps: int = 1
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a training clip."""
+        return self.depth + 1
+
+    def __call__(self, net: WorldModelNet, batch: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        rows, action = clip_rows(net, batch)
+        count, size = net.context_rows, net.design.chunk
+        begin = size * int(torch.randint(1, self.depth + 1, (), generator=generator, device=generator.device))
+        levels = together(self.sampling_steps, size)
+        _, own = roll(net, rows[:, :count], action[:, :begin], levels, generator)
+        true = push(rows[:, :count], rows[:, count : count + begin], bool(net.design.pinned))
+        chosen = torch.rand((len(rows), 1, 1), generator=generator, device=rows.device) < self.share
+        context = self.supervised.corrupt(net, own.where(chosen, true), generator)
+        clean = rows[:, count + begin : count + begin + size]
+        part = slice(begin, begin + size)
+        clip = replace(batch, action_valid=batch.action_valid[:, part], weight=batch.weight[:, part])
+        return self.supervised.denoise(net, clean, Context(*context, action[:, part]), clip, generator)

@@ -1,0 +1,95 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from robowm.data.shares import StoreShare
+from robowm.diffusion.schedule import together
+from robowm.train.log import LOG, read_log
+from robowm.types import Obs
+from robowm.world_model.losses import TeacherForcing, clip_rows
+from robowm.world_model.model import Context, Design
+from robowm.world_model.predict import LoadedWorldModel
+from robowm.world_model.self_forcing import SelfForwarded, push, roll
+from robowm.world_model.train import prepare
+from tests.world_model.conftest import NODE, train
+
+
+@pytest.fixture
+def parts(store):
+    torch.manual_seed(0)
+    sampler, net = prepare([StoreShare(store)], Design(NODE), batch_size=8, seed=0, chunks=2)
+    return net, sampler.batch(0)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def drifts(x, level, context):
+    """A model that paints the last context row, moved by the action: what it shows depends on what it showed before."""
+    step = context.action[..., :1].cumsum(1) * 0.1
+    return (context.rows[:, -1:] * 0.9 + step).expand_as(x)
+
+
+def test_the_pinned_row_stays_and_the_oldest_leave():
+    context, rows = torch.arange(3.0).view(1, 3, 1), torch.tensor([[[8.0], [9.0]]])
+    assert push(context, rows, True).flatten().tolist() == [0, 8, 9]
+    assert push(context, rows[:, :1], True).flatten().tolist() == [0, 2, 8]
+    assert push(context, rows[:, :1], False).flatten().tolist() == [1, 2, 8]
+
+
+def test_rolling_in_training_shows_what_imagination_shows(parts, monkeypatch):
+    net, batch = parts
+    monkeypatch.setattr(net, "x0", drifts)
+    rows, action = clip_rows(net, batch)
+    start = rows[:, 2:3].expand(-1, 3, -1)
+    shown, context = roll(net, start, action, together(1, 4), generator())
+    model = LoadedWorldModel("", net, infer_width=8)
+    obs = Obs({c: f[:, 2:3].numpy() for c, f in batch.frames.items()}, batch.state[:, 2:3].numpy(), None, batch.task)
+    memory, rngs = model.start(obs), [np.random.default_rng(i) for i in range(8)]
+    for i in range(2):
+        predicted, memory = model.predict(memory, batch.action[:, 4 * i : 4 * i + 4].numpy(), rngs)
+        for camera, frames in net.layout.frames(shown[:, 4 * i : 4 * i + 4]).items():
+            assert np.abs(frames.numpy().astype(int) - predicted.frames[camera]).max() <= 1
+    torch.testing.assert_close(context[:, 1:], shown[:, -2:])
+    assert torch.equal(context[:, 0], start[:, 0])
+
+
+def test_without_own_contexts_it_is_teacher_forcing_one_chunk_later(parts):
+    net, batch = parts
+    supervised = TeacherForcing(context_noise=0, cold_start=0, pure_noise=1.0, perceptual_weight=0)
+    found, _ = SelfForwarded(supervised, depth=1, share=0.0)(net, batch, generator())
+    rows, action = clip_rows(net, batch)
+    context = torch.cat([rows[:, :1], rows[:, 5:7]], 1)
+    clip = replace(batch, action_valid=batch.action_valid[:, 4:], weight=batch.weight[:, 4:])
+    expected, _ = supervised.denoise(net, rows[:, 7:11], Context(context, torch.zeros(8, 3), action[:, 4:]), clip, generator())
+    torch.testing.assert_close(found, expected, rtol=0.05, atol=0)  # the noise to start from is another draw
+
+
+def test_own_contexts_hold_what_the_model_showed_and_carry_no_gradient(parts, monkeypatch):
+    net, batch = parts
+    seen = []
+
+    def records(x, level, context):
+        seen.append(context.rows.clone())
+        return drifts(x, level, context) + 0 * next(net.parameters()).sum()
+
+    monkeypatch.setattr(net, "x0", records)
+    loss = SelfForwarded(TeacherForcing(context_noise=0, cold_start=0, perceptual_weight=0), depth=1, share=1.0)
+    total, terms = loss(net, batch, generator())
+    rows, _ = clip_rows(net, batch)
+    assert len(seen) == 2 and torch.equal(seen[0], rows[:, :3]) and torch.equal(seen[1][:, 0], rows[:, 0])
+    assert not torch.allclose(seen[1][:, 1:], rows[:, 5:7]) and not seen[1].requires_grad
+    assert total.requires_grad and set(terms) == {"pixels", "state"}
+
+
+def test_trains_from_the_same_command_and_leaves_no_trace_of_the_longer_clips(store, tmp_path):
+    train(store, tmp_path / "wm", loss=SelfForwarded(depth=1))
+    losses = [line["loss"] for line in read_log(tmp_path / "wm" / LOG)]
+    assert np.isfinite(losses).all()
+    from robowm.artefacts import read_artefact
+
+    record = read_artefact(tmp_path / "wm", "world_model")
+    assert record["config"]["loss"]["_target_"].endswith("self_forcing.SelfForwarded") and record["model"]["design"]["chunk"] == 4
