@@ -55,6 +55,9 @@ def made(root):
         "rollouts": lambda: ["rollout", *ENV, *HORIZON, f"policy.path={made('base')}", "episodes=4"],
         "held_out": lambda: ["rollout", *ENV, *HORIZON, "actor=open_loop", "episodes=3", "purpose=validation"],
         "world_model": lambda: ["train-world-model", "size=debug", f"stores=[{{path: {made('demos')}}}, {{path: {made('rollouts')}}}]"],
+        "rl_world_model": lambda: [
+            *("rl-world-model", "size=debug", f"init_from={made('world_model')}", f"stores=[{{path: {made('demos')}}}]"),
+        ],
         "success": lambda: [
             *("train-success", "size=debug", "task=tabletop/pick_place"),
             *(f"stores=[{{path: {made('demos')}}}, {{path: {made('rollouts')}}}]", f"validation_stores=[{{path: {made('held_out')}}}]"),
@@ -83,7 +86,7 @@ def made(root):
 
 
 NAMES = (
-    *("demos", "base", "rollouts", "world_model", "success", "imagined", "improve"),
+    *("demos", "base", "rollouts", "world_model", "rl_world_model", "success", "imagined", "improve"),
     *("evaluate", "evaluate_world_model", "evaluate_imagined"),
 )
 
@@ -108,7 +111,9 @@ def test_a_finished_run_returns_at_once_and_another_request_is_refused(name, mad
     cut_off(monkeypatch, after=1)  # any work at all would be interrupted
     robowm(*made.recipes[name](), f"output_dir={folder}")
     assert (folder / "artefact.json").stat().st_mtime_ns == before
-    key = {"base": "seed=1", "world_model": "seed=1", "success": "seed=1", "improve": "seed=1"}.get(name, "max_steps=13")
+    key = {"base": "seed=1", "world_model": "seed=1", "success": "seed=1", "improve": "seed=1", "rl_world_model": "seed=1"}.get(
+        name, "max_steps=13"
+    )
     key = {"evaluate_world_model": "horizon=8", "evaluate_imagined": "episodes=1"}.get(name, key)
     assert main([str(word) for word in [*made.recipes[name](), key, f"output_dir={folder}"]]) == 2
     assert key.split("=")[0] in capfd.readouterr().err

@@ -15,6 +15,7 @@ VERBS: dict[str, str] = {
     "train-policy": "clone a policy from stores of episodes",
     "rollout": "run a policy and record every episode",
     "train-world-model": "train an action-conditioned video model on stores",
+    "rl-world-model": "post-train a world model by RL on its own rollouts (PersistWorld)",
     "train-success": "train the success classifier on judged rollouts",
     "imagine": "let a policy act inside a world model, judge and keep its successes",
     "improve": "fine-tune a policy on a mixture of stores",

@@ -36,9 +36,9 @@ def roll(net: WorldModelNet, context: Tensor, action: Tensor, levels: Tensor, ge
     """
     pinned, clean = bool(net.design.pinned), torch.zeros(context.shape[:2], device=context.device)
     shown = []
-    for part in action.split(net.design.chunk, 1):
+    for begin in range(0, action.shape[1], net.design.chunk):
         noise = torch.randn((len(context), net.design.chunk, net.layout.dim), generator=generator, device=context.device)
-        given = Context(context, clean, part)
+        given = Context(context, clean, action[:, begin : begin + net.design.chunk])
         rows = net.layout.rounded(sample(lambda x, level, c=given: net.x0(x, level, c), noise, levels))
         context = push(context, rows, pinned)
         shown.append(rows)

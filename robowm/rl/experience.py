@@ -1,0 +1,95 @@
+"""Candidates to learn from: several continuations of one history that the model made itself, scored against what really followed.
+
+    G groups (clips), C context rows, F rows a chunk, K candidates, M = G * 2 * keep candidates kept, D entries of a row
+
+PersistWorld (Bardhan et al., arXiv 2603.25685): from one true observation the old model rolls a random number of chunks; from the frozen
+history it then samples K candidates, alike but for their noise, and the best and worst of them are learned from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from robowm.diffusion.sample import sample
+from robowm.diffusion.schedule import together
+from robowm.reward.fidelity import WEIGHTS, fidelity_score
+from robowm.rl.advantages import group_advantages, informative, optimality, top_and_bottom
+from robowm.types import ClipBatch
+from robowm.world_model.losses import clip_rows
+from robowm.world_model.model import Context, WorldModelNet
+from robowm.world_model.self_forcing import roll
+
+
+@dataclass(frozen=True)
+class Experience:
+    """The kept candidates."""
+
+    context: Context  # rows [M, C, D], level [M, C], action [M, F, A]
+    sample: Tensor  # f32 [M, F, D], the candidate itself
+    r: Tensor  # f32 [M], its optimality in [0, 1]
+    valid: Tensor  # bool [M, F], steps inside the episode, of groups whose candidates differ
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How candidates come about."""
+
+    depth: int = 6  # most chunks of the self-made history; 0 to depth, each as likely
+    candidates: int = 16  # K
+    keep: int = 2  # best and worst of a group that are learned from
+    steps: int = 4  # of the sampler: with one step candidates hardly differ
+    smallest_std: float = 0.0  # groups whose rewards differ less are passed over
+    clip: float = 1.0  # of advantages
+    reward: Mapping[str, float] = field(default_factory=lambda: dict(WEIGHTS))
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a clip."""
+        return self.depth + 1
+
+
+@torch.no_grad()
+def gather(old: WorldModelNet, batch: ClipBatch, how: Sampling, generator: torch.Generator) -> tuple[Experience, dict[str, Tensor]]:
+    """Return experience from clips of ``how.chunks`` chunks, and the raw reward terms and their spread for the log."""
+    rows, action = clip_rows(old, batch)
+    size, count, device = old.design.chunk, old.context_rows, rows.device
+    begin = size * int(torch.randint(0, how.depth + 1, (), generator=generator, device=generator.device))
+    start = torch.cat([rows[:, : count - old.design.context], rows[:, count - 1 : count].expand(-1, old.design.context, -1)], 1)
+    _, history = roll(old, start, action[:, :begin], together(how.steps, size), generator)
+    part = slice(begin, begin + size)
+    context = Context(history, torch.zeros(history.shape[:2], device=device), action[:, part])
+    candidates = continuations(old, context, how, generator)  # [G, K, F, D]
+    valid = batch.action_valid[:, part]
+    reward, terms = score(old, candidates, rows[:, count + begin : count + begin + size], valid, how.reward)
+    kept = top_and_bottom(reward, how.keep)  # [G, 2 * keep]
+    r = optimality(group_advantages(reward), how.clip).gather(1, kept)
+    told = informative(reward, how.smallest_std)
+    group = torch.arange(len(rows), device=device).repeat_interleave(kept.shape[1])
+    chosen = Context(context.rows[group], context.level[group], context.action[group])
+    experience = Experience(chosen, candidates[group, kept.flatten()], r.flatten(), (valid & told[:, None])[group])
+    spread = {"reward_std": reward.std(1, correction=0).mean(), "informative": told.float().mean()}
+    return experience, {"reward": reward.mean(), **spread, **terms}
+
+
+def continuations(old: WorldModelNet, context: Context, how: Sampling, generator: torch.Generator) -> Tensor:
+    """Return K samples f32 [G, K, F, D] of the chunk after each context, by ancestral sampling, rounded as they would be shown."""
+    repeated = Context(*(x.repeat_interleave(how.candidates, 0) for x in (context.rows, context.level, context.action)))
+    shape = (len(repeated.rows), old.design.chunk, old.layout.dim)
+    noise = torch.randn((how.steps, *shape), generator=generator, device=context.rows.device)
+    found = sample(lambda x, level: old.x0(x, level, repeated), noise[0], together(how.steps, old.design.chunk), fresh=noise[1:])
+    return old.layout.rounded(found).unflatten(0, (-1, how.candidates))
+
+
+def score(
+    net: WorldModelNet, candidates: Tensor, truth: Tensor, valid: Tensor, weights: Mapping[str, float]
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return rewards f32 [G, K] of ``candidates`` [G, K, F, D] against ``truth`` [G, F, D]: means over valid frames; and mean raw terms."""
+    shown, true = net.layout.frames(candidates), net.layout.frames(truth[:, None].expand_as(candidates))
+    found = fidelity_score(shown, true, weights)
+    weight = valid[:, None].float()
+    weight = weight / weight.sum(-1, keepdim=True).clamp_min(1)
+    return (found.total * weight).sum(-1), {name: (term * weight).sum(-1).mean() for name, term in found.terms.items()}

@@ -1,0 +1,173 @@
+"""Post-train a world model by reinforcement learning on its own rollouts (PersistWorld, Bardhan et al., arXiv 2603.25685).
+
+Each update: the old copy rolls a random number of chunks, samples K continuations, the true frames rank them, and the contrastive loss
+moves the model towards the better and away from the worse ones, at every noise level of the sampler. Then old follows the model a little.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from robowm.artefacts import claim, fingerprint_files, fingerprint_json, read_artefact, write_artefact
+from robowm.data.sampler import ClipSampler
+from robowm.data.shares import StoreShare, open_shares
+from robowm.diffusion.flow import add_noise
+from robowm.diffusion.schedule import together
+from robowm.errors import UserError
+from robowm.rl.experience import Experience, Sampling, gather
+from robowm.rl.losses import nft_errors, old_decay, reference_errors
+from robowm.train.distributed import Precision
+from robowm.train.learner import Learner, fit
+from robowm.train.log import LOG, Tracker, read_log
+from robowm.train.optim import OptimConfig
+from robowm.types import ClipBatch
+from robowm.world_model.losses import masked_mean, offsets
+from robowm.world_model.model import WorldModelNet
+from robowm.world_model.predict import KIND, WEIGHTS, load_world_model, save_weights
+
+OPTIM = OptimConfig(lr=2e-4, weight_decay=0.0, betas=(0.9, 0.99), warmup_steps=20, schedule="constant", ema=0.9)
+
+
+@dataclass(frozen=True)
+class Nft:
+    """Settings of the loss and of the old copy."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    beta: float = 1.0  # smaller: faster, less stable
+    reference: float = 0.0  # weight of staying near the model before post-training
+    decay_first: float = 0.5  # old <- d old + (1 - d) theta, d = min(first + growth * update, limit)
+    decay_growth: float = 0.01
+    decay_limit: float = 0.9
+
+
+class PostTrained(nn.Module):
+    """The model in training with its old and reference copies: all that a checkpoint must hold, old and the counter among it."""
+
+    def __init__(self, base: WorldModelNet) -> None:
+        super().__init__()
+        self.theta, self.old, self.ref = base, copy.deepcopy(base), copy.deepcopy(base)
+        self.old.requires_grad_(False)
+        self.ref.requires_grad_(False)
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def follow(self, how: Nft) -> None:
+        """Move old towards theta, as is done after each update; before the first there is nothing to follow."""
+        if self.updates > 0:
+            d = old_decay(int(self.updates) - 1, how.decay_growth, how.decay_limit, how.decay_first)
+            torch._foreach_lerp_(list(self.old.parameters()), list(self.theta.parameters()), 1 - d)
+        self.updates += 1
+
+
+@dataclass(frozen=True)
+class NftLoss:
+    """Loss for ``robowm.train.learner`` over clips of ``how.sampling.chunks`` chunks."""
+
+    how: Nft
+
+    def __call__(self, model: PostTrained, batch: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        model.follow(self.how)
+        experience, terms = gather(model.old, batch, self.how.sampling, generator)
+        levels = together(self.how.sampling.steps, model.theta.design.chunk)[:-1, 0].tolist()
+        found = [self.at_level(model, experience, level, generator) for level in levels]
+        means = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
+        loss = means["nft"] + self.how.reference * means["reference"]
+        return loss, {**{name: mean.detach() for name, mean in means.items()}, **terms}
+
+    def at_level(self, model: PostTrained, experience: Experience, level: float, generator: torch.Generator) -> dict[str, Tensor]:
+        """Return the mean errors of the kept candidates, noised afresh to one of the sampler's levels."""
+        x0, context = experience.sample, experience.context
+        levels = torch.full(x0.shape[:2], level, device=x0.device)
+        x = add_noise(x0, torch.randn(x0.shape, generator=generator, device=x0.device), levels)
+        theta = model.theta.x0(x, levels, context).float()
+        with torch.no_grad():
+            old = model.old.x0(x, levels, context).float()
+            ref = model.ref.x0(x, levels, context).float() if self.how.reference > 0 else old
+        ones = torch.ones(experience.valid.shape, device=x0.device)
+        errors = {"nft": nft_errors(theta, old, x0, experience.r, self.how.beta), "reference": reference_errors(theta, ref)}
+        if not experience.valid.any():  # no group had candidates that differ: nothing to learn, but the graph must reach every weight
+            return {name: 0 * error.mean() for name, error in errors.items()}
+        return {name: masked_mean(error.mean(-1), experience.valid, ones) for name, error in errors.items()}
+
+
+def run(
+    *,
+    init_from: Path | str,
+    stores: Sequence[StoreShare | Mapping[str, Any]],
+    output_dir: Path | str,
+    steps: int,
+    nft: Nft,
+    batch_size: int = 16,
+    optim: OptimConfig = OPTIM,
+    seed: int = 0,
+    device: str = "auto",
+    precision: Precision = "auto",
+    log_every: int = 10,
+    save_every: int = 50,
+    tracker: Tracker | None = None,
+) -> dict[str, Any]:
+    """Post-train the finished world model ``init_from`` on clips of ``stores`` and return the last log line.
+
+    Every update looks at ``batch_size`` clips: groups of candidates that share a history. ``output_dir`` becomes a world-model artefact
+    like any other, whose predictions take ``nft.sampling.steps`` sampling steps. Interrupted and called again it resumes exactly.
+    """
+    output_dir, init_from = Path(output_dir), Path(init_from)
+    shares, _, inputs = open_shares(stores)
+    base = read_artefact(init_from, KIND)
+    inputs["init_from"] = base["fingerprint"]
+    described = {"stores": [share.settings() for share in shares], "nft": asdict(nft), "batch_size": batch_size}
+    config = {**described, "steps": steps, "optim": asdict(optim), "seed": seed}
+    if claim(output_dir, kind=KIND, inputs=inputs, config=config) is not None:
+        return read_log(output_dir / LOG)[-1]
+    net = load_world_model(init_from, device="cpu").net
+    sampler = clips(net, shares, batch_size, seed, nft.sampling.chunks)
+    model = fit(
+        Learner(PostTrained(net), sampler.batch, NftLoss(nft)),
+        steps=steps,
+        optim=optim,
+        seed=seed,
+        output_dir=output_dir,
+        device=device,
+        precision=precision,
+        log_every=log_every,
+        save_every=save_every,
+        config={**described, "inputs": inputs},
+        tracker=tracker,
+        label="post-train world model",
+    )
+    save_weights(model.theta, output_dir)
+    design = {**base["model"]["design"], "sampling_steps": nft.sampling.steps}
+    facts = {**base["model"], "design": design}
+    fingerprint = fingerprint_json([fingerprint_files([output_dir / WEIGHTS]), facts])
+    write_artefact(
+        output_dir,
+        kind=KIND,
+        fingerprint=fingerprint,
+        inputs=inputs,
+        config=config,
+        model=facts,
+        fps=base["fps"],
+        parameters=base["parameters"],
+    )
+    return read_log(output_dir / LOG)[-1]
+
+
+def clips(net: WorldModelNet, shares: Sequence[StoreShare], batch_size: int, seed: int, chunks: int) -> ClipSampler:
+    """Return the sampler of clips of ``chunks`` chunks for an existing model."""
+    observed, acted = offsets(net.design, chunks)
+    names = list(net.layout.cameras)
+    sampler = ClipSampler(
+        shares, cameras=names, obs_offsets=observed, action_offsets=acted, batch_size=batch_size, seed=seed, anchors="future"
+    )
+    widths = (sampler.reader.state.shape[-1], sampler.reader.action.shape[-1])
+    wanted = (net.layout.state_dim, len(net.normalize_action.low))
+    if widths != wanted:
+        raise UserError(f"{shares[0].path} has (state, action) sizes {widths}, the world model was trained on {wanted}; use its own data")
+    return sampler

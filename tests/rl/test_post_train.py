@@ -1,0 +1,151 @@
+import copy
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from robowm.artefacts import read_artefact
+from robowm.data.fake import fake_store
+from robowm.data.shares import StoreShare
+from robowm.rl.experience import Sampling, gather
+from robowm.rl.post_train import Nft, NftLoss, PostTrained, clips, run
+from robowm.train.log import LOG, read_log
+from robowm.train.optim import OptimConfig
+from robowm.world_model.losses import clip_rows
+from robowm.world_model.predict import KIND, WEIGHTS, load_world_model
+from robowm.world_model.train import run as train_world_model
+
+NODE = {"_target_": "robowm.nn.unet.VideoUNet", "channels": [16, 16], "condition": 32, "patch": 4}
+HOW = Nft(Sampling(depth=1, candidates=4, keep=1, steps=2, reward={"psnr": 1 / 32, "ssim": 1.0}))
+OPTIM = OptimConfig(lr=1e-3, warmup_steps=0, schedule="constant", ema=0.5)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rl")
+    store = fake_store(folder / "store", [12, 15, 20]).path
+    optim = OptimConfig(lr=1e-3, warmup_steps=2, ema=0.9)
+    train_world_model(stores=[{"path": store}], world_model={"network": NODE}, output_dir=folder / "wm", steps=4, batch_size=2, optim=optim)
+    return folder / "wm", store
+
+
+@pytest.fixture
+def parts(base):
+    net = load_world_model(base[0], device="cpu").net
+    with torch.no_grad():  # a model whose samples depend on the noise
+        for p in net.parameters():
+            p.add_(0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1)))
+    return net, clips(net, [StoreShare(base[1])], 3, 0, HOW.sampling.chunks).batch(0)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def post_train(base, folder, steps=4, **options):
+    path, store = base
+    given = {"nft": HOW, "batch_size": 2, "optim": OPTIM, "save_every": 2, "log_every": 1}
+    return run(init_from=path, stores=[{"path": store}], output_dir=folder, steps=steps, **{**given, **options})
+
+
+def test_experience_keeps_the_best_and_the_worst_of_each_group(parts):
+    net, batch = parts
+    experience, terms = gather(net, batch, HOW.sampling, generator())
+    assert experience.sample.shape == (6, 4, net.layout.dim) and experience.context.rows.shape == (6, 3, net.layout.dim)
+    assert (experience.r[::2] > 0.5).all() and (experience.r[1::2] < 0.5).all()
+    groups = experience.context.rows.unflatten(0, (3, 2))
+    assert torch.equal(groups[:, 0], groups[:, 1]), "candidates of a group share the history"
+    assert not torch.equal(experience.sample[0], experience.sample[1])
+    assert set(terms) == {"reward", "reward_std", "informative"} | {f"{m}/{c}" for m in ("psnr", "ssim") for c in ("external", "wrist")}
+
+
+def test_the_history_starts_from_one_true_observation(parts):
+    net, batch = parts
+    rows, _ = clip_rows(net, batch)
+    how = replace(HOW.sampling, depth=0)
+    experience, _ = gather(net, batch, how, generator())
+    assert torch.equal(experience.context.rows[::2, 1], rows[:, 2]) and torch.equal(experience.context.rows[::2, 2], rows[:, 2])
+
+
+def test_groups_whose_candidates_hardly_differ_teach_nothing(parts):
+    net, batch = parts
+    experience, terms = gather(net, batch, replace(HOW.sampling, smallest_std=1e6), generator())
+    assert not experience.valid.any() and terms["informative"] == 0
+    model = PostTrained(copy.deepcopy(net))
+    loss, _ = NftLoss(replace(HOW, sampling=replace(HOW.sampling, smallest_std=1e6)))(model, batch, generator())
+    loss.backward()
+    assert float(loss.detach()) == 0 and all((p.grad == 0).all() for p in model.theta.parameters() if p.grad is not None)
+
+
+def test_old_follows_theta_and_differs_from_it_after_a_step(parts):
+    net, _ = parts
+    model = PostTrained(copy.deepcopy(net))
+    model.follow(HOW)
+    with torch.no_grad():
+        for p in model.theta.parameters():
+            p.add_(1.0)
+    name, theta = next(iter(model.theta.named_parameters()))
+    before = dict(model.old.named_parameters())[name].clone()
+    model.follow(HOW)
+    after = dict(model.old.named_parameters())[name]
+    torch.testing.assert_close(after, before + 0.5)
+    assert not torch.equal(after, theta) and torch.equal(dict(model.ref.named_parameters())[name], before)
+
+
+def test_updates_raise_the_reward_of_what_was_better(parts):
+    """One update on one batch: the best candidates become likelier against the worst under the same noise."""
+    net, batch = parts
+    model, loss = PostTrained(copy.deepcopy(net)), NftLoss(HOW)
+    optimiser = torch.optim.SGD(model.theta.parameters(), lr=1e-3)
+    experience, _ = gather(model.old, batch, HOW.sampling, generator())
+
+    def gap():
+        with torch.no_grad():
+            x = torch.randn(experience.sample.shape, generator=generator(5))
+            x0 = model.theta.x0(x, torch.ones(x.shape[:2]), experience.context)
+            error = (x0 - experience.sample).square().mean((1, 2))
+            return float((error[1::2] - error[::2]).mean())
+
+    before = gap()
+    for _ in range(5):
+        optimiser.zero_grad()
+        loss(model, batch, generator())[0].backward()
+        optimiser.step()
+    assert gap() > before
+
+
+def test_becomes_a_world_model_that_samples_as_it_was_trained(base, tmp_path):
+    last = post_train(base, tmp_path / "rl")
+    record = read_artefact(tmp_path / "rl", KIND)
+    assert record["inputs"]["init_from"] == read_artefact(base[0], KIND)["fingerprint"]
+    assert load_world_model(tmp_path / "rl", device="cpu").net.design.sampling_steps == 2
+    assert {"nft", "reference", "reward", "reward_std"} <= set(last)
+    names = set(load_file(tmp_path / "rl" / WEIGHTS))
+    assert names == set(load_file(base[0] / WEIGHTS)), "old and reference copies stay out of the weights"
+
+
+def test_killed_and_resumed_it_ends_in_the_same_bits(base, tmp_path, monkeypatch):
+    from robowm.rl import post_train as module
+
+    post_train(base, tmp_path / "straight")
+    fit = module.fit
+
+    def stops(learner, **rest):
+        def batch(step):
+            if step == 3:
+                raise KeyboardInterrupt
+            return learner.batch(step)
+
+        return fit(replace(learner, batch=batch), **rest)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(module, "fit", stops)
+        post_train(base, tmp_path / "cut")
+    post_train(base, tmp_path / "cut")
+    one, two = (load_file(tmp_path / name / WEIGHTS) for name in ("straight", "cut"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    strip = lambda lines: [{k: v for k, v in line.items() if k not in ("steps_per_s", "memory_mib")} for line in lines]  # noqa: E731
+    logs = [strip(read_log(tmp_path / name / LOG)) for name in ("straight", "cut")]
+    assert json.dumps(logs[0][-1]) == json.dumps(logs[1][-1])
