@@ -9,6 +9,7 @@ import pytest
 
 from robowm.errors import UserError
 from robowm.flywheel.ledger import Ledger
+from robowm.report import units
 from tests.flywheel.fake_verbs import STAGES, flywheel, value_of
 
 
@@ -54,6 +55,13 @@ def test_a_result_that_vanished_is_made_again(tmp_path):
     flywheel(tmp_path)
     (tmp_path / "push-0" / "side" / "artefact.json").unlink()
     assert statuses(flywheel(tmp_path)) == {"demos": "skipped", "base": "skipped", "side": "done", "sum": "skipped"}
+
+
+def test_a_unit_kept_and_restored_elsewhere_counts_as_done(tmp_path):
+    flywheel(tmp_path / "here")
+    units.keep(tmp_path / "here", "push-0", tmp_path / "kept")
+    units.restore(tmp_path / "kept", tmp_path / "there")
+    assert set(statuses(flywheel(tmp_path / "there")).values()) == {"skipped"}
 
 
 def test_a_failure_shows_its_last_lines_and_stops_only_what_needs_it(tmp_path, capsys):
