@@ -17,5 +17,5 @@ for seed in ${SEEDS:-0 1 2}; do
 done
 [ -n "${SEEDS:-}${TASKS:-}" ] && exit 0
 "$python" -m robowm.report.units restore "results/units/$study" "outputs/$study"
-"$python" -m robowm.apps.cli flywheel "experiment=$study" # all units are there: nothing runs but the report
-cp "outputs/$study/results.json" "results/$study.json"
+"$python" -m robowm.apps.cli report "flywheel=outputs/$study" "output_dir=outputs/$study/report"
+cp "outputs/$study/report/results.json" "results/$study.json"

@@ -25,7 +25,7 @@ import torch
 
 from robowm.artefacts import claim, fingerprint_json, write_artefact, write_json, write_text
 from robowm.data.store import EpisodeStore
-from robowm.errors import UserError
+from robowm.errors import UserError, nearest
 from robowm.metrics.fidelity import fidelity
 from robowm.metrics.stats import Outcomes, outcome_pair, outcome_row
 from robowm.progress import Progress
@@ -34,7 +34,7 @@ from robowm.types import Episode, Obs
 
 KIND = "world_model_evaluation"
 EPISODES, SUMMARY, STRIPS = "episodes.jsonl", "world_model.json", "strips"
-ARMS = ("world_model", "copy_last", "shuffled_actions")
+CONTROLS = ("copy_last", "shuffled_actions")
 WINDOW = 4  # frames that "@k" averages: k-3 .. k
 NOISE_SALT = 11
 EXPERT = "expert"  # the action set that is not part of the task's name
@@ -46,6 +46,8 @@ def run(
     stores: Mapping[str, Path | str],
     task: str,
     output_dir: Path | str,
+    arm: str = "world_model",
+    controls: Sequence[str] = CONTROLS,
     horizon: int = 60,
     episodes: int | None = None,
     batch: int = 32,
@@ -54,14 +56,18 @@ def run(
 ) -> dict[str, Any]:
     """Evaluate ``world_model`` on the held-out ``stores`` ({action set: path}) and return rows and pairs.
 
-    The first ``episodes`` episodes of each store that have at least ``horizon`` steps are used (None: all).
+    The first ``episodes`` episodes of each store that have at least ``horizon`` steps are used (None: all). ``arm`` names the model in the
+    results; where several models see the same episodes, one of them brings the ``controls`` and the others none.
     """
     output_dir = Path(output_dir)
+    if unknown := [name for name in controls if name not in CONTROLS]:
+        raise UserError(f"no control is named {unknown[0]!r}; {nearest(unknown[0], CONTROLS)}")
     if horizon % WINDOW or horizon < WINDOW:
         raise UserError(f"horizon={horizon}; it must be a positive multiple of {WINDOW}")
     opened = {name: EpisodeStore.open(path) for name, path in stores.items()}
     inputs = {"world_model": world_model.name, **{name: store.fingerprint() for name, store in opened.items()}}
-    config = {"task": task, "horizon": horizon, "episodes": episodes, "train_seed": train_seed, "batch": batch}
+    config = {"task": task, "arm": arm, "controls": list(controls), "horizon": horizon, "episodes": episodes, "train_seed": train_seed}
+    config |= {"batch": batch}
     if claim(output_dir, kind=KIND, inputs=inputs, config=config) is not None:
         return json.loads((output_dir / SUMMARY).read_text())
     chosen = {name: _long_enough(store, horizon, episodes, name) for name, store in opened.items()}
@@ -72,32 +78,35 @@ def run(
             kept = 0
             for numbers in _batches(chosen[name], batch):
                 group = [store.episode(int(i)) for i in numbers]
-                predicted = predict_group(world_model, group, horizon)
-                truth = {camera: np.stack([e.frames[camera][: horizon + 1] for e in group]) for camera in predicted["world_model"]}
+                predicted = predict_group(world_model, group, horizon, arm, controls)
+                truth = {camera: np.stack([e.frames[camera][: horizon + 1] for e in group]) for camera in predicted[arm]}
                 lines += _score(predicted, truth, group, label, train_seed)
                 for i in range(min(strips - kept, len(group))):
-                    shown = predicted["world_model"]
+                    shown = predicted[arm]
                     _write_strip(output_dir / STRIPS / f"{name}_{kept}.npz", label, i, truth, shown, world_model.chunk, group[i].fps)
                     kept += 1
                 progress.advance(len(group))
     write_text(output_dir / EPISODES, "".join(json.dumps(line) + "\n" for line in lines))
-    summary = summarise(lines)
+    summary = summarise(lines, arm)
     write_json(output_dir / SUMMARY, summary)
     fingerprint = fingerprint_json({"inputs": inputs, "config": config})
     write_artefact(output_dir, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, **summary)
     return summary
 
 
-def predict_group(world_model: WorldModel, group: Sequence[Episode], horizon: int) -> dict[str, dict[str, np.ndarray]]:
-    """Return {arm: {camera: uint8 [N, horizon + 1, h, w, 3]}}; row 0 is the real start."""
+def predict_group(
+    world_model: WorldModel, group: Sequence[Episode], horizon: int, arm: str = "world_model", controls: Sequence[str] = CONTROLS
+) -> dict[str, dict[str, np.ndarray]]:
+    """Return {arm or control: {camera: uint8 [N, horizon + 1, h, w, 3]}}; row 0 is the real start."""
     actions = np.stack([episode.action[:horizon] for episode in group])
     first = {camera: np.stack([e.frames[camera][:1] for e in group]) for camera in group[0].frames}
     obs = Obs(first, np.stack([e.state[:1] for e in group]), None, tuple(e.task for e in group))
-    return {
-        "world_model": free_run(world_model, obs, actions, [e.source.seed for e in group]),
-        "copy_last": {camera: np.repeat(rows, horizon + 1, 1) for camera, rows in first.items()},
-        "shuffled_actions": free_run(world_model, obs, np.roll(actions, 1, 0), [e.source.seed for e in group]),
+    seeds = [e.source.seed for e in group]
+    made = {
+        "copy_last": lambda: {camera: np.repeat(rows, horizon + 1, 1) for camera, rows in first.items()},
+        "shuffled_actions": lambda: free_run(world_model, obs, np.roll(actions, 1, 0), seeds),
     }
+    return {arm: free_run(world_model, obs, actions, seeds), **{name: made[name]() for name in controls}}
 
 
 def free_run(world_model: WorldModel, obs: Obs, actions: np.ndarray, seeds: Sequence[int]) -> dict[str, np.ndarray]:
@@ -112,16 +121,17 @@ def free_run(world_model: WorldModel, obs: Obs, actions: np.ndarray, seeds: Sequ
     return {camera: np.concatenate([rows.frames[camera] for rows in shown], 1)[:, : length + 1] for camera in shown[-1].frames}
 
 
-def summarise(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return ``rows`` (EvalRow) of every task, arm and metric, and ``pairs`` of the model with both other arms on each mean."""
+def summarise(lines: Sequence[Mapping[str, Any]], model: str = "world_model") -> dict[str, Any]:
+    """Return ``rows`` (EvalRow) of every task, arm and metric, and ``pairs`` of the arm ``model`` with the others on each mean."""
     rows, pairs = [], []
     for task in dict.fromkeys(line["task"] for line in lines):
+        arms = list(dict.fromkeys(line["arm"] for line in lines if line["task"] == task))
         for metric in lines[0]["values"]:
-            found = {arm: outcomes(lines, task, arm, metric) for arm in ARMS}
-            rows += [asdict(outcome_row(task, arm, metric, found[arm])) for arm in ARMS]
+            found = {arm: outcomes(lines, task, arm, metric) for arm in arms}
+            rows += [asdict(outcome_row(task, arm, metric, found[arm])) for arm in arms]
             if metric.endswith("@mean"):
-                others = [arm for arm in ARMS if arm != "world_model"]
-                pairs += [asdict(outcome_pair(task, "world_model", arm, metric, found["world_model"], found[arm])) for arm in others]
+                others = [arm for arm in arms if arm != model]
+                pairs += [asdict(outcome_pair(task, model, arm, metric, found[model], found[arm])) for arm in others]
     return {"rows": rows, "pairs": pairs}
 
 
@@ -136,7 +146,7 @@ def outcomes(lines: Sequence[Mapping[str, Any]], task: str, arm: str, metric: st
 
 def _score(predicted, truth, group: Sequence[Episode], task: str, train_seed: int) -> list[dict[str, Any]]:
     lines = []
-    for arm in ARMS:
+    for arm in predicted:
         values: list[dict[str, float]] = [{} for _ in group]
         for camera, rows in truth.items():
             scores = fidelity(torch.from_numpy(predicted[arm][camera][:, 1:]), torch.from_numpy(rows[:, 1:]))

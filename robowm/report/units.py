@@ -3,7 +3,8 @@
     python -m robowm.report.units keep outputs/loop_small push-0 results/units/loop_small
     python -m robowm.report.units restore results/units/loop_small outputs/loop_small
 
-A kept unit is a zip of the JSON files of its artefacts and of its ledger; weights, episodes and videos stay behind. The same unit gives
+A kept unit is a zip of the JSON files of its artefacts and of its ledger, and of what the report asked for; weights, episodes and videos
+stay behind. The same unit gives
 the same bytes.
 """
 
@@ -15,10 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from robowm.errors import UserError
-from robowm.report.folders import LEDGER, find_artefacts
+from robowm.report.folders import COMMAND, GATHERED, LEDGER, find_artefacts
 
 MEASURED = ("evaluation", "world_model_evaluation", "imagined_vs_real")  # kinds whose lines are kept; of others the record alone
-RECORD = ("artefact.json", "command.json")
+RECORD = ("artefact.json", COMMAND)
 SUFFIXES = (".json", ".jsonl")
 NO_RESULT = ("progress.json", "request.json")
 EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -31,6 +32,7 @@ def keep(folder: Path, unit: str, target: Path) -> Path:
         raise UserError(f"{folder / unit} holds no finished stage; run the unit first")
     files = [path for artefact in artefacts for path in sorted(artefact.folder.iterdir()) if _wanted(path, artefact.kind)]
     files += sorted((folder / LEDGER / unit).glob("*.json"))
+    files += sorted((folder / GATHERED).glob(f"*/{COMMAND}"))  # which arms and pairs were asked for
     target.mkdir(parents=True, exist_ok=True)
     path = target / f"{unit}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as kept:

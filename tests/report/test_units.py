@@ -1,7 +1,10 @@
+import json
+
 import pytest
 
 from robowm.errors import UserError
 from robowm.report import units
+from robowm.report.folders import recorded_report
 from robowm.report.gather import gather
 from tests.report.test_gather import make
 
@@ -25,6 +28,15 @@ def test_a_report_from_kept_units_is_the_report_from_the_run(study, tmp_path):
     assert units.restore(tmp_path / "kept", tmp_path / "elsewhere") == ["counter-0", "counter-1"]
     ours, theirs = report(study), report(tmp_path / "elsewhere")
     assert (ours["rows"], ours["pairs"]) == (theirs["rows"], theirs["pairs"]) and ours["rows"]
+
+
+def test_what_the_report_asked_for_is_kept_too(study, tmp_path):
+    asked = {"verb": "report", "overrides": [], "config": {"arms": ["base"], "study": "fake"}}
+    (study / "all" / "report").mkdir(parents=True)
+    (study / "all" / "report" / "command.json").write_text(json.dumps(asked))
+    units.keep(study, "counter-0", tmp_path / "kept")
+    units.restore(tmp_path / "kept", tmp_path / "there")
+    assert recorded_report(tmp_path / "there") == asked["config"]
 
 
 def test_the_same_unit_gives_the_same_bytes_and_restoring_overwrites_nothing(study, tmp_path):
