@@ -22,6 +22,7 @@ from robowm.types import EvalPair, EvalRow
 KIND = "world_model_evaluation"
 MODEL, BASELINES = "world_model", ("copy_last", "shuffled_actions")
 DRAWS = 4000
+ALL = "fidelity"  # metric of a wanted pair of world models: the means of all of them
 KEPT_EVERY = 20  # frames: a results file keeps the first window, these, the last and the mean; curves show all
 
 
@@ -58,22 +59,26 @@ def rows(found: Mapping[tuple[str, str], Scores]) -> list[dict[str, Any]]:
     return kept
 
 
-def pairs(found: Mapping[tuple[str, str], Scores]) -> list[dict[str, Any]]:
-    """Return the model's paired differences from copying the last frame and from shuffled actions, for the mean of each metric."""
+def pairs(found: Mapping[tuple[str, str], Scores], wanted: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+    """Return paired differences of each metric's mean: the model from its controls, and ``wanted`` ones {a, b, metric: fidelity}."""
+    compared = [*((MODEL, arm) for arm in BASELINES), *((pair["a"], pair["b"]) for pair in wanted if pair.get("metric") == ALL)]
+    tasks = dict.fromkeys(task for task, _ in found)
+    there = [(task, a, b) for task in tasks for a, b in compared if (task, a) in found and (task, b) in found]
+    return [pair for task, a, b in there for pair in _pairs(task, a, b, found[task, a], found[task, b])]
+
+
+def _pairs(task: str, a: str, b: str, ours: Scores, theirs: Scores) -> list[dict[str, Any]]:
+    if ours.starts != theirs.starts:
+        raise UserError(f"{task}: {a} and {b} were evaluated on different episodes or training seeds; evaluate both on the same")
+    differences = tuple(x - y for x, y in zip(ours.values, theirs.values, strict=True))
+    mean, low, high = interval(differences)
+    pooled = np.concatenate(differences)
     kept = []
-    for task in dict.fromkeys(task for task, _ in found):
-        for arm in BASELINES:
-            if (task, arm) not in found or (task, MODEL) not in found:
-                continue
-            a, b = found[task, MODEL], found[task, arm]
-            differences = tuple(x - y for x, y in zip(a.values, b.values, strict=True))
-            mean, low, high = interval(differences)
-            pooled = np.concatenate(differences)
-            for k, metric in enumerate(a.metrics):
-                if metric.endswith("@mean"):
-                    wins, losses = float((pooled[:, k] > 0).mean()), float((pooled[:, k] < 0).mean())
-                    bounds = (float(mean[k]), float(low[k]), float(high[k]))
-                    kept.append(asdict(EvalPair(task, MODEL, arm, metric, *bounds, len(pooled), wins, losses)))
+    for k, metric in enumerate(ours.metrics):
+        if metric.endswith("@mean"):
+            wins, losses = float((pooled[:, k] > 0).mean()), float((pooled[:, k] < 0).mean())
+            bounds = (float(mean[k]), float(low[k]), float(high[k]))
+            kept.append(asdict(EvalPair(task, a, b, metric, *bounds, len(pooled), wins, losses)))
     return kept
 
 

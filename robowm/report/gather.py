@@ -44,11 +44,12 @@ def gather(
     """
     artefacts = folders.find_artefacts(folder) if artefacts is None else artefacts
     lines = arms.evaluation_lines(artefacts)
-    arms.check_arms(lines, wanted_arms)
-    rows = arms.success_rows(lines, wanted_arms)
     scores = fidelity.read_scores(artefacts)
-    measured = [*fidelity.rows(scores), *classifier.rows(artefacts)]
-    seeds = [line["seed"] for line in lines]
+    if lines or not scores:
+        arms.check_arms(lines, wanted_arms)
+    rows = arms.success_rows(lines, wanted_arms)
+    measured = [*rows, *fidelity.rows(scores), *classifier.rows(artefacts)]
+    train_seeds, starts = _seeds(lines, scores)
     where = provenance()
     commits = sorted({artefact.record["made_with"]["commit"] for artefact in artefacts})
     results = {
@@ -59,10 +60,10 @@ def gather(
         "machine": {"cpus": where["cpus"], "gpu": gpu_name(), "renderer": _renderer(artefacts)},
         "versions": where["versions"],
         "seconds": round(_span(stages), 1),
-        "train_seeds": sorted({line["train_seed"] for line in lines if line["arm"] not in arms.REFERENCES} or {0}),
-        "eval_seeds": [min(seeds), max(seeds)],
-        "rows": [*map(_rounded, [*rows, *measured, *_second_rows(stages, rows[0]["task"])])],
-        "pairs": [*map(_rounded, [*arms.success_pairs(lines, pairs), *fidelity.pairs(scores)])],
+        "train_seeds": sorted(train_seeds),
+        "eval_seeds": [min(starts), max(starts)],
+        "rows": [*map(_rounded, [*measured, *_second_rows(stages, measured[0]["task"])])],
+        "pairs": [*map(_rounded, [*arms.success_pairs(lines, pairs), *fidelity.pairs(scores, pairs)])],
         "notes": [*arms.notes_of(lines, rows), *_commit_notes(commits), *notes],
     }
     check_results(results, folder)
@@ -88,6 +89,14 @@ def gpu_name() -> str | None:
         return None
     done = subprocess.run([tool, "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, check=False)
     return (done.stdout.strip().splitlines() or [None])[0] if done.returncode == 0 else None
+
+
+def _seeds(lines: Sequence[Mapping[str, Any]], scores: Mapping[tuple[str, str], fidelity.Scores]) -> tuple[set[int], set[int]]:
+    """Return the training seeds and the starts of policies, in a study without any those of world models."""
+    if lines:
+        return {line["train_seed"] for line in lines if line["arm"] not in arms.REFERENCES} or {0}, {line["seed"] for line in lines}
+    both = [pair for found in scores.values() for starts in found.starts for pair in starts]
+    return {train_seed for train_seed, _ in both}, {start for _, start in both}
 
 
 def _span(stages: Sequence[Stage]) -> float:

@@ -14,14 +14,18 @@ TASK = "tabletop/pick_place:open_loop"
 METRICS = [f"{metric}/wrist@{at}" for metric in ("psnr", "lpips") for at in ("mean", *range(4, 25, 4))]
 
 
-def write(folder, train_seed, shift=0.0, starts=range(60_000, 60_020), skip=()):
+CONTROLLED = {"world_model": 2.0, "copy_last": 0.0, "shuffled_actions": 0.0}
+
+
+def write(folder, train_seed, shift=0.0, starts=range(60_000, 60_020), skip=(), arms=CONTROLLED):
     """A finished evaluation in which the model leads by 2 dB and the baselines tie."""
     folder = folder / f"unit-{train_seed}" / "evaluate-world-model"
     (folder / "strips").mkdir(parents=True)
     record = {"kind": "world_model_evaluation", "fingerprint": f"w{train_seed}", "inputs": {}, "config": {"train_seed": train_seed}}
+    record["made_with"] = {"commit": "abc", "renderer": ""}
     (folder / "artefact.json").write_text(json.dumps(record))
     lines = []
-    for arm, lead in (("world_model", 2.0), ("copy_last", 0.0), ("shuffled_actions", 0.0)):
+    for arm, lead in arms.items():
         for seed in starts:
             if (arm, seed) not in skip:
                 base = np.random.default_rng(seed).normal(20 + shift, 1)

@@ -10,6 +10,7 @@ from robowm.report.gather import gather
 from robowm.report.media import imagined_videos
 from robowm.report.schema import findings
 from tests.fakes import CounterEnv, NoisePolicy
+from tests.report.test_fidelity import write
 
 TASK = "fake/counter"
 
@@ -133,3 +134,19 @@ def test_false_successes_are_shares_of_claims_in_the_simulator(unit):
 
 def _made_with(folder):
     return json.loads((folder / "evaluate-base-0-100000" / "artefact.json").read_text())["made_with"]
+
+
+def test_a_study_of_world_models_alone_needs_no_policy(tmp_path):
+    for arm, shift in (("base", 0.0), ("rl", 1.0)):
+        write(tmp_path / arm, 0, shift=shift, arms={arm: 2.0}, starts=range(108_000, 108_020))
+    found = collect(tmp_path, pairs=[{"a": "rl", "b": "base", "metric": "fidelity"}])
+    assert findings(found) == [] and found["eval_seeds"] == [108_000, 108_019] and found["train_seeds"] == [0]
+    pair = next(pair for pair in found["pairs"] if pair["metric"] == "psnr/wrist@mean")
+    assert (pair["a"], pair["b"], pair["wins"], pair["n"]) == ("rl", "base", 1.0, 20) and abs(pair["diff"] - 1) < 1e-6
+
+
+def test_world_models_on_different_episodes_are_not_compared(tmp_path):
+    write(tmp_path / "base", 0, arms={"base": 2.0})
+    write(tmp_path / "rl", 0, arms={"rl": 2.0}, starts=range(60_000, 60_010))
+    with pytest.raises(UserError, match="rl and base were evaluated on different episodes"):
+        collect(tmp_path, pairs=[{"a": "rl", "b": "base", "metric": "fidelity"}])
