@@ -9,18 +9,20 @@ from typing import Any
 
 import torch
 
-from robowm.artefacts import claim, fingerprint_files, fingerprint_json, write_artefact
+from robowm.artefacts import claim, fingerprint_files, fingerprint_json, read_artefact, write_artefact
 from robowm.data.normalize import Normalizer
 from robowm.data.sampler import ClipSampler
 from robowm.data.shares import StoreShare, open_shares
 from robowm.data.store import EpisodeStore
+from robowm.errors import UserError
+from robowm.train.checkpoint import config_differences
 from robowm.train.distributed import Precision
 from robowm.train.learner import Learner, derive_seed, fit
 from robowm.train.log import LOG, Tracker, read_log
 from robowm.train.optim import OptimConfig
 from robowm.world_model.losses import TeacherForcing, offsets
 from robowm.world_model.model import Design, WorldModelNet, build
-from robowm.world_model.predict import KIND, WEIGHTS, save_weights
+from robowm.world_model.predict import KIND, WEIGHTS, load_world_model, save_weights
 from robowm.world_model.self_forcing import SelfForwarded
 
 LOSS = TeacherForcing()
@@ -33,6 +35,7 @@ def run(
     world_model: Design | Mapping[str, Any],
     output_dir: Path | str,
     steps: int,
+    init_from: Path | str | None = None,
     batch_size: int = 8,
     loss: TeacherForcing | SelfForwarded = LOSS,
     optim: OptimConfig = OPTIM,
@@ -47,12 +50,14 @@ def run(
 
     ``world_model`` holds the fields of ``Design``; cameras, sizes and names come from the data. ``loss`` is a dataclass that maps (model,
     batch, generator) to the loss and says how many ``chunks`` its clips have (losses.py, self_forcing.py). ``output_dir`` becomes an
-    artefact with the averaged weights, normalisers and everything needed to build the model again. Interrupted and called again it resumes
-    exactly.
+    artefact with the averaged weights, normalisers and everything needed to build the model again. ``init_from`` is a finished world model
+    of the same design, whose averaged weights and normalisers are continued from. Interrupted and called again it resumes exactly.
     """
     output_dir = Path(output_dir)
     design = world_model if isinstance(world_model, Design) else Design(**world_model)
     shares, opened, inputs = open_shares(stores)
+    if init_from is not None:
+        inputs["init_from"] = read_artefact(Path(init_from), KIND)["fingerprint"]
     described = {
         "world_model": vars(design),
         "stores": [share.settings() for share in shares],
@@ -64,6 +69,8 @@ def run(
         return read_log(output_dir / LOG)[-1]
     torch.manual_seed(derive_seed(seed))
     sampler, net = prepare(shares, design, batch_size, seed, loss.chunks)
+    if init_from is not None:
+        net = continued(init_from, net)
     net = fit(
         Learner(net, sampler.batch, loss),
         steps=steps,
@@ -93,6 +100,15 @@ def run(
         parameters=sum(parameter.numel() for parameter in net.parameters()),
     )
     return read_log(output_dir / LOG)[-1]
+
+
+def continued(init_from: Path | str, fresh: WorldModelNet) -> WorldModelNet:
+    """Return the finished model at ``init_from`` to train on; it must have the design and the data's sizes of the ``fresh`` one."""
+    net = load_world_model(init_from, device="cpu").net
+    found, wanted = ({**net_.facts(), "state": None, "action": None} for net_ in (net, fresh))
+    if differing := config_differences(found, wanted):
+        raise UserError(f"{init_from} cannot be continued as asked: {'; '.join(differing)}; ask for the same world_model, or start afresh")
+    return net.train()
 
 
 def prepare(shares: Sequence[StoreShare], design: Design, batch_size: int, seed: int, chunks: int = 1) -> tuple[ClipSampler, WorldModelNet]:

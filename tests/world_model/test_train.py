@@ -91,3 +91,17 @@ def test_a_stored_target_outside_the_trusted_packages_is_never_imported(trained,
     with pytest.raises(UserError, match=r"antigravity\.fly"):
         rebuild(facts)
     assert "antigravity" not in sys.modules
+
+
+def test_a_finished_model_is_continued_with_its_weights_and_normalisers(trained, store, tmp_path):
+    still = replace(OPTIM, lr=1e-12, weight_decay=0.0)
+    train(store, tmp_path / "more", steps=2, init_from=trained, optim=still, seed=5)
+    before, after = load_file(trained / WEIGHTS), load_file(tmp_path / "more" / WEIGHTS)
+    assert all(torch.allclose(before[name], after[name], atol=1e-8) for name in before)
+    one, two = read_artefact(trained, KIND), read_artefact(tmp_path / "more", KIND)
+    assert two["inputs"]["init_from"] == one["fingerprint"] and two["model"]["state"] == one["model"]["state"]
+
+
+def test_a_model_of_another_design_is_not_continued(trained, store, tmp_path):
+    with pytest.raises(UserError, match=r"cannot be continued as asked: design.context: 2 -> 3"):
+        train(store, tmp_path / "other", init_from=trained, world_model={"network": NODE, "context": 3})
