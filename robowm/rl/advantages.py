@@ -34,16 +34,18 @@ def informative(reward: Tensor, smallest_std: float) -> Tensor:
     return reward.std(1, correction=0) > smallest_std
 
 
-def top_and_bottom(reward: Tensor, count: int) -> Tensor:
-    """Return int64 [G, 2 * count]: the candidates with the highest rewards, best first, then those with the lowest, worst last.
+def top_and_bottom(reward: Tensor, best: int, worst: int) -> Tensor:
+    """Return int64 [G, best + worst]: the candidates with the highest rewards, best first, then those with the lowest, worst last.
 
-    The middle of a group says least and costs as much to train on.
+    The middle of a group says least and costs as much to train on. With ``worst`` 0 only the best are imitated (best of K).
     """
     _check(reward)
-    if not 1 <= count <= reward.shape[1] // 2:
-        raise ValueError(f"top and bottom {count} of {reward.shape[1]} candidates overlap; take 1 to {reward.shape[1] // 2}")
+    if best < 1 or worst < 0 or best + worst > reward.shape[1]:
+        raise ValueError(
+            f"the best {best} and worst {worst} of {reward.shape[1]} candidates: take at least one best, and no more than there are"
+        )
     order = reward.argsort(dim=1, descending=True, stable=True)
-    return torch.cat([order[:, :count], order[:, -count:]], 1)
+    return torch.cat([order[:, :best], order[:, reward.shape[1] - worst :]], 1)
 
 
 def _check(reward: Tensor) -> None:

@@ -1,6 +1,6 @@
 """Candidates to learn from: several continuations of one history that the model made itself, scored against what really followed.
 
-    G groups (clips), C context rows, F rows a chunk, K candidates, M = G * 2 * keep candidates kept, D entries of a row
+    G groups (clips), C context rows, F rows a chunk, K candidates, M = G * (best + worst) candidates kept, D entries of a row
 
 PersistWorld (Bardhan et al., arXiv 2603.25685): from one true observation the old model rolls a random number of chunks; from the frozen
 history it then samples K candidates, alike but for their noise, and the best and worst of them are learned from.
@@ -40,11 +40,13 @@ class Sampling:
 
     depth: int = 6  # most chunks of the self-made history; 0 to depth, each as likely
     candidates: int = 16  # K
-    keep: int = 2  # best and worst of a group that are learned from
+    best: int = 2  # candidates of a group that are learned from for being its best
+    worst: int = 2  # ... and its worst
     steps: int = 4  # of the sampler: with one step candidates hardly differ
     smallest_std: float = 0.0  # groups whose rewards differ less are passed over
     clip: float = 1.0  # of advantages
     reward: Mapping[str, float] = field(default_factory=lambda: dict(WEIGHTS))
+    reward_noise: float = 0.0  # deviation of noise on the rewards; with weights of 0 they are random, a control
 
     @property
     def chunks(self) -> int:
@@ -65,7 +67,8 @@ def gather(old: WorldModelNet, batch: ClipBatch, how: Sampling, generator: torch
     candidates = continuations(old, context, how, generator)  # [G, K, F, D]
     valid = batch.action_valid[:, part]
     reward, terms = score(old, candidates, rows[:, count + begin : count + begin + size], valid, how.reward)
-    kept = top_and_bottom(reward, how.keep)  # [G, 2 * keep]
+    reward = reward + how.reward_noise * torch.randn(reward.shape, generator=generator, device=device)
+    kept = top_and_bottom(reward, how.best, how.worst)  # [G, best + worst]
     r = optimality(group_advantages(reward), how.clip).gather(1, kept)
     told = informative(reward, how.smallest_std)
     group = torch.arange(len(rows), device=device).repeat_interleave(kept.shape[1])

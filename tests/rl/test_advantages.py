@@ -30,9 +30,10 @@ def test_informative_groups_differ_by_more_than_the_metric_s_noise():
 
 def test_top_and_bottom_leave_the_middle_out():
     reward = torch.tensor([[5.0, 1.0, 3.0, 9.0, 2.0, 4.0]])
-    assert top_and_bottom(reward, 2).tolist() == [[3, 0, 4, 1]]
-    assert sorted(top_and_bottom(reward, 3).flatten().tolist()) == list(range(6))
-    with pytest.raises(ValueError, match="overlap"):
-        top_and_bottom(reward, 4)
+    assert top_and_bottom(reward, 2, 2).tolist() == [[3, 0, 4, 1]]
+    assert top_and_bottom(reward, 2, 0).tolist() == [[3, 0]]
+    assert sorted(top_and_bottom(reward, 2, 4).flatten().tolist()) == list(range(6))
+    with pytest.raises(ValueError, match="no more than there are"):
+        top_and_bottom(reward, 4, 3)
     with pytest.raises(ValueError, match="two candidates"):
-        top_and_bottom(reward[:, :1], 1)
+        top_and_bottom(reward[:, :1], 1, 0)

@@ -18,7 +18,7 @@ from robowm.world_model.predict import KIND, WEIGHTS, load_world_model
 from robowm.world_model.train import run as train_world_model
 
 NODE = {"_target_": "robowm.nn.unet.VideoUNet", "channels": [16, 16], "condition": 32, "patch": 4}
-HOW = Nft(Sampling(depth=1, candidates=4, keep=1, steps=2, reward={"psnr": 1 / 32, "ssim": 1.0}))
+HOW = Nft(Sampling(depth=1, candidates=4, best=1, worst=1, steps=2, reward={"psnr": 1 / 32, "ssim": 1.0}))
 OPTIM = OptimConfig(lr=1e-3, warmup_steps=0, schedule="constant", ema=0.5)
 
 
@@ -77,6 +77,13 @@ def test_groups_whose_candidates_hardly_differ_teach_nothing(parts):
     loss, _ = NftLoss(replace(HOW, sampling=replace(HOW.sampling, smallest_std=1e6)))(model, batch, generator())
     loss.backward()
     assert float(loss.detach()) == 0 and all((p.grad == 0).all() for p in model.theta.parameters() if p.grad is not None)
+
+
+def test_rewards_can_be_random_as_a_control(parts):
+    net, batch = parts
+    control = replace(HOW.sampling, reward={"psnr": 0.0}, reward_noise=1.0)
+    (one, terms), (two, _) = (gather(net, batch, control, generator(seed)) for seed in (0, 0))
+    assert torch.equal(one.r, two.r) and terms["reward_std"] > 0.1 and "psnr/wrist" in terms
 
 
 def test_old_follows_theta_and_differs_from_it_after_a_step(parts):
