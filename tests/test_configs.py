@@ -184,9 +184,12 @@ def test_train_seeds_use_other_demonstrations_and_rollouts_but_the_same_evaluati
 def test_pairs_and_arms_written_down_beforehand_are_evaluated(experiment):
     config, stages = stages_of(experiment, "tiny")
     arms = {stage.overrides["arm"] for stage in stages if stage.verb == "evaluate" and stage.overrides.get("purpose") is None}
-    assert set(config["arms"]) == arms
-    assert {pair[side] for pair in config["pairs"] for side in "ab"} <= arms
-    assert {("+real+imagined", "base_longer"), ("+real+imagined", "+real")} <= {(pair["a"], pair["b"]) for pair in config["pairs"]}
+    models = {stage.overrides["arm"] for stage in stages if stage.verb == "evaluate-world-model" and "arm" in stage.overrides}
+    assert set(config["arms"]) == arms and arms | models
+    for pair in config["pairs"]:
+        assert {pair["a"], pair["b"]} <= (models if pair.get("metric") == "fidelity" else arms), pair
+    if arms:
+        assert {("+real+imagined", "base_longer"), ("+real+imagined", "+real")} <= {(pair["a"], pair["b"]) for pair in config["pairs"]}
 
 
 def test_extra_training_arms_make_the_same_number_of_updates():

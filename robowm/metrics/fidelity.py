@@ -58,8 +58,9 @@ def lpips(a: Tensor, b: Tensor) -> Tensor:
 
 
 def fidelity(a: Tensor, b: Tensor) -> dict[str, Tensor]:
-    """Return all three, {"psnr" | "ssim" | "lpips": f32 [...]}."""
-    return {"psnr": psnr(a, b), "ssim": ssim(a, b), "lpips": lpips(a, b)}
+    """Return all three, {"psnr" | "ssim" | "lpips": f32 [...]}; LPIPS is left out of pictures below 31 pixels, where it does not exist."""
+    found = {"psnr": psnr(a, b), "ssim": ssim(a, b)}
+    return found if min(a.shape[-3:-1]) < LPIPS_SMALLEST else {**found, "lpips": lpips(a, b)}
 
 
 def _check(a: Tensor, b: Tensor, smallest: int = 1) -> None:
