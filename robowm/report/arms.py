@@ -91,10 +91,10 @@ def success_pairs(lines: Lines, pairs: Sequence[Mapping[str, Any]]) -> list[dict
     return rows
 
 
-def notes_of(lines: Lines, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def notes_of(train_seeds: set[int], rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return what a reader must know: one training seed, small samples, goals that held at reset."""
     notes = []
-    if len({line["train_seed"] for line in lines}) == 1:
+    if len(train_seeds) == 1:
         notes.append("One training seed: the intervals are over starts and hold for these trained weights, not for another training run.")
     for row in rows:
         if row["metric"] == "success" and row["n"] < SMALL_SAMPLE:

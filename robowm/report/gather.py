@@ -64,7 +64,7 @@ def gather(
         "eval_seeds": [min(starts), max(starts)],
         "rows": [*map(_rounded, [*measured, *_second_rows(stages, measured[0]["task"])])],
         "pairs": [*map(_rounded, [*arms.success_pairs(lines, pairs), *fidelity.pairs(scores, pairs)])],
-        "notes": [*arms.notes_of(lines, rows), *_commit_notes(commits), *notes],
+        "notes": [*arms.notes_of(train_seeds, rows), *_commit_notes(commits), *notes],
     }
     check_results(results, folder)
     return results
