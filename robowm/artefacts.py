@@ -20,6 +20,7 @@ from robowm.errors import UserError
 
 ARTEFACT = "artefact.json"
 REQUEST = "request.json"
+BEFORE_WORK = (REQUEST, "command.json", "progress.json")  # what a folder may hold before anything was made
 PACKAGES = ("robowm", "torch", "lerobot", "diffusers", "mujoco", "numpy", "zarr", "hydra-core")
 
 
@@ -72,7 +73,9 @@ def claim(folder: Path, *, kind: str, inputs: Mapping[str, str], config: Mapping
     path = folder / REQUEST
     if path.is_file():
         earlier = json.loads(path.read_text())
-        if earlier != request:
+        if earlier != request and _untouched(folder):
+            write_json(path, request)
+        elif earlier != request:
             name, old, new = _first_difference(earlier, request)
             raise UserError(
                 f"{folder} was begun with {name} = {old!r}, now asked with {new!r}; choose another output_dir or delete the folder"
@@ -87,7 +90,16 @@ def _first_difference(earlier: Any, now: Any, name: str = "") -> tuple[str, Any,
         for key in sorted(earlier.keys() | now.keys()):
             if earlier.get(key) != now.get(key):
                 return _first_difference(earlier.get(key), now.get(key), f"{name}.{key}" if name else key)
+    if isinstance(earlier, list) and isinstance(now, list) and len(earlier) == len(now):
+        for i, (old, new) in enumerate(zip(earlier, now, strict=True)):
+            if old != new:
+                return _first_difference(old, new, f"{name}[{i}]")
     return name, earlier, now
+
+
+def _untouched(folder: Path) -> bool:
+    """Tell whether a request was noted in ``folder`` but nothing made: the run was refused before it began."""
+    return all(path.name in BEFORE_WORK or path.name.startswith(".") for path in folder.iterdir())
 
 
 def write_artefact(

@@ -17,6 +17,7 @@ def test_a_folder_can_be_resumed_and_then_returns_at_once(tmp_path):
 
 def test_a_folder_begun_for_another_request_is_refused(tmp_path):
     claim(tmp_path, **REQUEST)
+    (tmp_path / "episodes.jsonl").write_text("")
     with pytest.raises(UserError, match=r"config.episodes = 5, now asked with 6"):
         claim(tmp_path, **{**REQUEST, "config": {"episodes": 6, "seeds": (1, 2)}})
     with pytest.raises(UserError, match=r"inputs.policy = 'abc', now asked with 'xyz'"):
@@ -42,3 +43,12 @@ def test_the_renderer_in_use_is_recorded(monkeypatch):
     assert provenance()["renderer"] == "osmesa"
     monkeypatch.setenv("MUJOCO_GL", "egl")
     assert provenance()["renderer"] == "egl"
+
+
+def test_a_folder_in_which_nothing_was_made_takes_another_request(tmp_path):
+    claim(tmp_path / "a", kind="store", inputs={}, config={"stores": [{"share": 1}]})
+    (tmp_path / "a" / "command.json").write_text("{}")
+    claim(tmp_path / "a", kind="store", inputs={}, config={"stores": [{"share": 2}]})
+    (tmp_path / "a" / "log.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"config.stores\[0\].share = 2, now asked with 3"):
+        claim(tmp_path / "a", kind="store", inputs={}, config={"stores": [{"share": 3}]})

@@ -11,7 +11,7 @@ from robowm.errors import nearest
 
 VERBS: dict[str, str] = {
     "collect": "record successful demonstrations of an expert",
-    "import": "read a LeRobotDataset v3 or a robomimic HDF5 into a store",
+    "import": "read a LeRobotDataset v3, a robomimic HDF5 or a Diffusion Policy buffer into a store",
     "train-policy": "clone a policy from stores of episodes",
     "rollout": "run a policy and record every episode",
     "train-world-model": "train an action-conditioned video model on stores",

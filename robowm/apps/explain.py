@@ -43,7 +43,7 @@ def user_error(error: BaseException, verb: str) -> UserError | None:
     if isinstance(error, OmegaConfBaseException):
         return UserError(str(error).splitlines()[0])
     if isinstance(error, InstantiationException) and not _is_fault(error):
-        return UserError(" ".join(line.strip() for line in str(error).splitlines()[:2]))
+        return UserError(_uninstantiated(error))
     return None
 
 
@@ -79,6 +79,14 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _uninstantiated(error: InstantiationException) -> str:
+    """Return Hydra's word on what could not be made and, if it hides one, the error below it."""
+    bottom = " ".join(str(error.__cause__ or "").split())
+    lines = [line.strip() for line in str(error).splitlines()[:2] if "HYDRA_FULL_ERROR" not in line]
+    text = " ".join(lines) or str(error).splitlines()[0].partition(", set env var")[0]
+    return text if not bottom or bottom in text else f"{text}: {bottom}"
 
 
 def _is_fault(error: InstantiationException) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,6 +61,9 @@ class Sweep:
     def report(self) -> int:
         """Print the table and return the exit code."""
         outcomes = self.outcomes()
+        if not outcomes and self.lost:
+            print(f"no job started ({self.lost}); choose launcher=local or launcher=processes where there is no Slurm", file=sys.stderr)
+            return 2
         print(f"\n{'job':>4} {'status':<7} {'seconds':>8}  folder, overrides")
         for number, outcome in outcomes.items():
             status = "done" if outcome.code == 0 else "FAILED"

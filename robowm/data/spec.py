@@ -60,11 +60,11 @@ class StoreSpec:
         truth = [] if self.environment_state_names is None else [ENVIRONMENT_STATE]
         return [*(IMAGE + camera for camera in self.cameras), STATE, *truth, ACTION, REWARD, CONTROLLER, SEGMENT]
 
-    def check_cameras(self, cameras: Iterable[str], where: str) -> None:
-        """Raise UserError for the first of ``cameras`` that ``where`` lacks."""
+    def check_cameras(self, cameras: Iterable[str], where: str, key: str = "cameras") -> None:
+        """Raise UserError for the first of ``cameras`` that ``where`` lacks; ``key`` is what to set instead."""
         for camera in cameras:
             if camera not in self.cameras:
-                raise UserError(f"{where} has no camera {camera!r}; {nearest(camera, self.cameras)}")
+                raise UserError(f"{where} has no camera {camera!r}; {nearest(camera, self.cameras)}; set {key}=[{', '.join(self.cameras)}]")
 
 
 @dataclass(frozen=True)

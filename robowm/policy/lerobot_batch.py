@@ -50,7 +50,7 @@ class Inputs:
 
 def features(spec: StoreSpec, inputs: Inputs) -> tuple[dict[str, PolicyFeature], dict[str, PolicyFeature]]:
     """Return lerobot's input and output features of a policy with ``inputs`` on data of ``spec``."""
-    spec.check_cameras(inputs.cameras, "the data")
+    spec.check_cameras(inputs.cameras, "the data", "policy.cameras")
     wanted = {OBS_STATE: PolicyFeature(FeatureType.STATE, (len(spec.state_names),))}
     for camera in inputs.cameras:
         wanted[f"{OBS_IMAGES}.{camera}"] = PolicyFeature(FeatureType.VISUAL, (3, *spec.cameras[camera]))

@@ -77,7 +77,10 @@ class RowLayout:
         """Return f32 [D]: 1 for state and for pixels of ``cameras``, 0 for other pixels."""
         for name in cameras:
             if name not in self.cameras:
-                raise UserError(f"the pinned camera {name!r} is not among the model's cameras; {nearest(name, self.cameras)}")
+                raise UserError(
+                    f"the pinned camera {name!r} is not among the model's cameras; {nearest(name, self.cameras)}; set "
+                    f"world_model.pinned=[] or to fixed cameras of [{', '.join(self.cameras)}]"
+                )
         shown = torch.tensor([float(name in cameras) for name in self.cameras])
         return torch.cat([shown.repeat_interleave(self.pixels // len(self.cameras)), torch.ones(self.state_dim)])
 

@@ -115,7 +115,7 @@ def prepare(shares: Sequence[StoreShare], design: Design, batch_size: int, seed:
     """Return the sampler of training clips of ``chunks`` chunks and a fresh model whose normalisers fit all of the data."""
     spec = EpisodeStore.open(shares[0].path).spec
     cameras = list(spec.cameras) if design.cameras is None else list(design.cameras)
-    spec.check_cameras(cameras, str(shares[0].path))
+    spec.check_cameras(cameras, str(shares[0].path), "world_model.cameras")
     observed, acted = offsets(design, chunks)
     sampler = ClipSampler(
         shares, cameras=cameras, obs_offsets=observed, action_offsets=acted, batch_size=batch_size, seed=seed, anchors="future"

@@ -2,8 +2,12 @@ import json
 from pathlib import Path
 
 import pytest
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
 
+from robowm.apps.explain import user_error
 from robowm.apps.harness import launch
+from robowm.apps.sweeps import Sweep
 from robowm.locks import exclusive
 from tests.apps import fake
 
@@ -128,3 +132,18 @@ def test_help_lists_keys_defaults_comments_and_choices(fake_app, capsys):
     assert "steps=20" in text and "how many" in text
     assert "part.path=???" in text and "where it comes from" in text
     assert "part.width=1" in text and "how wide" in text
+
+
+def test_a_target_that_fails_to_import_says_why(tmp_path, monkeypatch):
+    (tmp_path / "sim_broken.py").write_text("raise RuntimeError('invalid value for environment variable MUJOCO_GL: bogus')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InstantiationException) as caught:
+        instantiate({"_target_": "sim_broken.Env"})
+    assert "MUJOCO_GL: bogus" in str(user_error(caught.value, "collect"))
+
+
+def test_a_sweep_of_which_no_job_started_says_so_in_one_line(tmp_path, capfd):
+    sweep = Sweep.__new__(Sweep)
+    sweep.folder, sweep.lost = tmp_path, 'RuntimeError: Could not detect "srun"'
+    assert sweep.report() == 2
+    assert "no job started" in capfd.readouterr().err
