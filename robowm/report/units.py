@@ -4,12 +4,14 @@
     python -m robowm.report.units restore results/units/loop_small outputs/loop_small
 
 A kept unit is a zip of the JSON files of its artefacts and of its ledger, and of what the report asked for; weights, episodes and videos
-stay behind. The same unit gives
-the same bytes.
+stay behind. The same unit gives the same bytes.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import sys
 import zipfile
 from collections.abc import Sequence
@@ -30,14 +32,20 @@ def keep(folder: Path, unit: str, target: Path) -> Path:
     artefacts = find_artefacts(folder / unit)
     if not artefacts:
         raise UserError(f"{folder / unit} holds no finished stage; run the unit first")
+    entries = sorted((folder / LEDGER / unit).glob("*.json"))
+    if begun := [path.stem for path in entries if json.loads(path.read_text())["output"] is None]:
+        raise UserError(
+            f"{folder / unit} is not finished: {', '.join(begun)} began and did not end; run the same command again, it resumes"
+        )
     files = [path for artefact in artefacts for path in sorted(artefact.folder.iterdir()) if _wanted(path, artefact.kind)]
-    files += sorted((folder / LEDGER / unit).glob("*.json"))
+    files += entries
     files += sorted((folder / GATHERED).glob(f"*/{COMMAND}"))  # which arms and pairs were asked for
     target.mkdir(parents=True, exist_ok=True)
-    path = target / f"{unit}.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as kept:
+    path, temporary = target / f"{unit}.zip", target / f".{unit}.zip.{os.getpid()}"
+    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as kept:
         for file in files:
             kept.writestr(zipfile.ZipInfo(str(file.relative_to(folder)), EPOCH), file.read_bytes(), zipfile.ZIP_DEFLATED)
+    os.replace(temporary, path)  # a kill before this leaves no half a unit that would be taken for a whole one
     return path
 
 
@@ -48,9 +56,26 @@ def restore(source: Path, folder: Path) -> list[str]:
         raise UserError(f"{source} holds no kept unit (*.zip)")
     missing = [path for path in found if not (folder / path.stem).exists()]
     for path in missing:
-        with zipfile.ZipFile(path) as kept:
-            kept.extractall(folder)
+        _unpack(path, folder)
     return [path.stem for path in missing]
+
+
+def _unpack(path: Path, folder: Path) -> None:
+    """Unpack one kept unit; its own folder appears last and at once, so that a kill in between is made good by the next call."""
+    aside = folder / f".{path.stem}.{os.getpid()}"
+    try:
+        with zipfile.ZipFile(path) as kept:
+            kept.extractall(aside)
+    except (zipfile.BadZipFile, OSError) as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise UserError(f"{path} cannot be unpacked ({error}); delete it and keep or run that unit again") from error
+    for file in sorted(aside.rglob("*.json*")):
+        name = file.relative_to(aside)
+        if name.parts[0] != path.stem:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(file, folder / name)
+    os.replace(aside / path.stem, folder / path.stem)
+    shutil.rmtree(aside)
 
 
 def _wanted(path: Path, kind: str) -> bool:

@@ -51,3 +51,18 @@ def test_what_is_missing_is_named(study, tmp_path, capsys):
     assert units.main(["restore", str(tmp_path / "none"), str(study)]) == 2
     assert "holds no kept unit" in capsys.readouterr().err
     assert units.main(["keep"]) == 2
+    (tmp_path / "half").mkdir()
+    whole = units.keep(study, "counter-0", tmp_path / "kept").read_bytes()
+    (tmp_path / "half" / "counter-9.zip").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"counter-9.zip cannot be unpacked"):
+        units.restore(tmp_path / "half", study)
+    assert not list(study.glob("*counter-9*")) and not list((tmp_path / "kept").glob(".*"))
+
+
+def test_an_unfinished_unit_is_not_kept(study, tmp_path):
+    entry = study / "ledger" / "counter-0" / "base.json"
+    entry.parent.mkdir(parents=True)
+    entry.write_text(json.dumps({"request": "r", "inputs": {}, "output": None, "seconds": 0.0}))
+    with pytest.raises(UserError, match="counter-0 is not finished: base began"):
+        units.keep(study, "counter-0", tmp_path / "kept")
+    assert not (tmp_path / "kept" / "counter-0.zip").exists()
