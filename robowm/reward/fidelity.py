@@ -6,13 +6,12 @@ PersistWorld (Bardhan et al., arXiv 2603.25685): R = -LPIPS + SSIM + PSNR / 32, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from robowm.errors import UserError, nearest
 from robowm.metrics.fidelity import lpips, psnr, ssim
-from robowm.types import ClipBatch, Score
+from robowm.types import Score
 
 METRICS = {"lpips": lpips, "ssim": ssim, "psnr": psnr}
 WEIGHTS = {"lpips": -1.0, "ssim": 1.0, "psnr": 1 / 32}  # of a unit of each; PSNR in dB
@@ -31,16 +30,3 @@ def fidelity_score(shown: Mapping[str, Tensor], true: Mapping[str, Tensor], weig
     terms = {f"{name}/{camera}": METRICS[name](frames, true[camera]) for camera, frames in shown.items() for name in weights}
     total = sum(weights[name] * terms[f"{name}/{camera}"] for camera in shown for name in weights) / len(shown)
     return Score(total, terms)
-
-
-@dataclass(frozen=True)
-class Fidelity:
-    """Satisfies ``Reward``; needs the true clip as ``reference``."""
-
-    weights: Mapping[str, float] = field(default_factory=lambda: dict(WEIGHTS))
-
-    def __call__(self, clip: ClipBatch, reference: ClipBatch | None = None) -> Score:
-        """Score the observation rows of ``clip`` against those of ``reference``: total and terms [B, K]."""
-        if reference is None:
-            raise UserError("a fidelity reward compares with the true clip, found no reference; score recorded actions alone")
-        return fidelity_score(clip.frames, reference.frames, self.weights)

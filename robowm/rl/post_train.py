@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from robowm.artefacts import claim, fingerprint_files, fingerprint_json, read_artefact, write_artefact
+from robowm.artefacts import claim, read_artefact
 from robowm.data.sampler import ClipSampler
 from robowm.data.shares import StoreShare, open_shares
 from robowm.diffusion.flow import add_noise
 from robowm.diffusion.schedule import together
 from robowm.errors import UserError
+from robowm.metrics.fidelity import LPIPS_SMALLEST
 from robowm.rl.experience import Experience, Sampling, gather
 from robowm.rl.losses import nft_errors, old_decay, reference_errors
 from robowm.train.distributed import Precision
@@ -30,7 +31,7 @@ from robowm.train.optim import OptimConfig
 from robowm.types import ClipBatch
 from robowm.world_model.losses import masked_mean, offsets
 from robowm.world_model.model import WorldModelNet
-from robowm.world_model.predict import KIND, WEIGHTS, load_world_model, save_weights
+from robowm.world_model.predict import KIND, load_world_model, seal
 
 OPTIM = OptimConfig(lr=2e-4, weight_decay=0.0, betas=(0.9, 0.99), warmup_steps=20, schedule="constant", ema=0.9)
 
@@ -78,7 +79,7 @@ class NftLoss:
         levels = together(self.how.sampling.steps, model.theta.design.chunk)[:-1, 0].tolist()
         found = [self.at_level(model, experience, level, generator) for level in levels]
         means = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
-        loss = means["nft"] + self.how.reference * means["reference"]
+        loss = means["nft"] + self.how.reference * means.get("reference", 0.0)
         return loss, {**{name: mean.detach() for name, mean in means.items()}, **terms}
 
     def at_level(self, model: PostTrained, experience: Experience, level: float, generator: torch.Generator) -> dict[str, Tensor]:
@@ -89,9 +90,12 @@ class NftLoss:
         theta = model.theta.x0(x, levels, context).float()
         with torch.no_grad():
             old = model.old.x0(x, levels, context).float()
-            ref = model.ref.x0(x, levels, context).float() if self.how.reference > 0 else old
         ones = torch.ones(experience.valid.shape, device=x0.device)
-        errors = {"nft": nft_errors(theta, old, x0, experience.r, self.how.beta), "reference": reference_errors(theta, ref)}
+        errors = {"nft": nft_errors(theta, old, x0, experience.r, self.how.beta)}
+        if self.how.reference > 0:
+            with torch.no_grad():
+                ref = model.ref.x0(x, levels, context).float()
+            errors["reference"] = reference_errors(theta, ref)
         if not experience.valid.any():  # no group had candidates that differ: nothing to learn, but the graph must reach every weight
             return {name: 0 * error.mean() for name, error in errors.items()}
         return {name: masked_mean(error.mean(-1), experience.valid, ones) for name, error in errors.items()}
@@ -127,6 +131,9 @@ def run(
     if claim(output_dir, kind=KIND, inputs=inputs, config=config) is not None:
         return read_log(output_dir / LOG)[-1]
     net = load_world_model(init_from, device="cpu").net
+    if "lpips" in nft.sampling.reward and min(net.layout.size) < LPIPS_SMALLEST:
+        height, width = net.layout.size
+        raise UserError(f"LPIPS needs pictures of at least {LPIPS_SMALLEST} pixels, the model's are {height}x{width}; set reward=pixels")
     sampler = clips(net, shares, batch_size, seed, nft.sampling.chunks)
     model = fit(
         Learner(PostTrained(net), sampler.batch, NftLoss(nft)),
@@ -142,20 +149,8 @@ def run(
         tracker=tracker,
         label="post-train world model",
     )
-    save_weights(model.theta, output_dir)
-    design = {**base["model"]["design"], "sampling_steps": nft.sampling.steps}
-    facts = {**base["model"], "design": design}
-    fingerprint = fingerprint_json([fingerprint_files([output_dir / WEIGHTS]), facts])
-    write_artefact(
-        output_dir,
-        kind=KIND,
-        fingerprint=fingerprint,
-        inputs=inputs,
-        config=config,
-        model=facts,
-        fps=base["fps"],
-        parameters=base["parameters"],
-    )
+    facts = {**base["model"], "design": {**base["model"]["design"], "sampling_steps": nft.sampling.steps}}
+    seal(model.theta, output_dir, facts, inputs=inputs, config=config, fps=base["fps"])
     return read_log(output_dir / LOG)[-1]
 
 

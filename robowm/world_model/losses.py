@@ -14,7 +14,7 @@ from torch import Tensor
 
 from robowm.diffusion.flow import add_noise, draw_levels
 from robowm.errors import UserError
-from robowm.metrics.fidelity import lpips
+from robowm.metrics.fidelity import LPIPS_SMALLEST, lpips
 from robowm.types import ClipBatch
 from robowm.world_model.model import Context, Design, WorldModelNet
 
@@ -107,6 +107,11 @@ class TeacherForcing:
 
         The squared error alone prefers a blur where an object may be; this does not. Pictures are drawn from valid steps.
         """
+        if min(net.layout.size) < LPIPS_SMALLEST:
+            height, width = net.layout.size
+            raise UserError(
+                f"LPIPS needs pictures of at least {LPIPS_SMALLEST} pixels, found {height}x{width}; set loss.perceptual_weight=0"
+            )
         views = [net.layout.video(rows)[batch.action_valid].flatten(0, 1).movedim(1, -1) for rows in (estimate, clean)]  # [M, h, w, 3]
         weight = batch.weight[batch.action_valid].repeat_interleave(len(net.layout.cameras))
         drawn = torch.randperm(len(weight), generator=generator, device=weight.device)[: self.perceptual_pictures]

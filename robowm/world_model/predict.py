@@ -6,9 +6,10 @@ which others are predicted beside it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from robowm.artefacts import read_artefact
+from robowm.artefacts import fingerprint_files, fingerprint_json, read_artefact, write_artefact
 from robowm.diffusion.sample import sample
 from robowm.diffusion.schedule import together
 from robowm.errors import UserError
@@ -128,6 +129,16 @@ class LoadedWorldModel:
 def save_weights(net: WorldModelNet, folder: Path) -> None:
     """Write the weights into ``folder``."""
     save_file({name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}, folder / WEIGHTS)
+
+
+def seal(
+    net: WorldModelNet, folder: Path, facts: Mapping[str, Any], *, inputs: Mapping[str, str], config: Mapping[str, Any], fps: float
+) -> None:
+    """Write the weights of ``net`` into ``folder`` and make it a finished artefact; ``facts`` is what ``rebuild`` needs."""
+    save_weights(net, folder)
+    fingerprint = fingerprint_json([fingerprint_files([folder / WEIGHTS]), facts])
+    parameters = sum(parameter.numel() for parameter in net.parameters())
+    write_artefact(folder, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, model=facts, fps=fps, parameters=parameters)
 
 
 def load_world_model(

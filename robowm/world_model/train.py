@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from robowm.artefacts import claim, fingerprint_files, fingerprint_json, read_artefact, write_artefact
+from robowm.artefacts import claim, read_artefact
 from robowm.data.normalize import Normalizer
 from robowm.data.sampler import ClipSampler
 from robowm.data.shares import StoreShare, open_shares
@@ -22,7 +22,7 @@ from robowm.train.log import LOG, Tracker, read_log
 from robowm.train.optim import OptimConfig
 from robowm.world_model.losses import TeacherForcing, offsets
 from robowm.world_model.model import Design, WorldModelNet, build
-from robowm.world_model.predict import KIND, WEIGHTS, load_world_model, save_weights
+from robowm.world_model.predict import KIND, load_world_model, seal
 from robowm.world_model.self_forcing import SelfForwarded
 
 LOSS = TeacherForcing()
@@ -85,20 +85,9 @@ def run(
         tracker=tracker,
         label="train world model",
     )
-    save_weights(net, output_dir)
     spec = opened[0].spec
     facts = {**net.facts(), "state_names": spec.state_names, "action_names": spec.action_names, "action_kind": spec.action_kind}
-    fingerprint = fingerprint_json([fingerprint_files([output_dir / WEIGHTS]), facts])
-    write_artefact(
-        output_dir,
-        kind=KIND,
-        fingerprint=fingerprint,
-        inputs=inputs,
-        config=config,
-        model=facts,
-        fps=spec.fps,
-        parameters=sum(parameter.numel() for parameter in net.parameters()),
-    )
+    seal(net, output_dir, facts, inputs=inputs, config=config, fps=spec.fps)
     return read_log(output_dir / LOG)[-1]
 
 

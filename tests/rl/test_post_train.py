@@ -7,13 +7,13 @@ import torch
 from safetensors.torch import load_file
 
 from robowm.artefacts import read_artefact
-from robowm.data.fake import fake_store
+from robowm.data.fake import fake_spec, fake_store
 from robowm.data.shares import StoreShare
 from robowm.rl.experience import Sampling, gather
 from robowm.rl.post_train import Nft, NftLoss, PostTrained, clips, run
 from robowm.train.log import LOG, read_log
 from robowm.train.optim import OptimConfig
-from robowm.world_model.losses import clip_rows
+from robowm.world_model.losses import TeacherForcing, clip_rows
 from robowm.world_model.predict import KIND, WEIGHTS, load_world_model
 from robowm.world_model.train import run as train_world_model
 
@@ -101,6 +101,18 @@ def test_old_follows_theta_and_differs_from_it_after_a_step(parts):
     assert not torch.equal(after, theta) and torch.equal(dict(model.ref.named_parameters())[name], before)
 
 
+def test_staying_near_the_reference_costs_what_was_gained(parts):
+    net, batch = parts
+    model = PostTrained(copy.deepcopy(net))
+    with torch.no_grad():
+        for p in model.theta.parameters():
+            p.add_(0.01)
+    free, terms = NftLoss(HOW)(model, batch, generator())
+    bound, held = NftLoss(replace(HOW, reference=2.0))(model, batch, generator())
+    assert "reference" not in terms and held["reference"] > 0
+    assert float(bound.detach()) > float(free.detach())
+
+
 def test_updates_raise_the_reward_of_what_was_better(parts):
     """One update on one batch: the best candidates become likelier against the worst under the same noise."""
     net, batch = parts
@@ -128,7 +140,7 @@ def test_becomes_a_world_model_that_samples_as_it_was_trained(base, tmp_path):
     record = read_artefact(tmp_path / "rl", KIND)
     assert record["inputs"]["init_from"] == read_artefact(base[0], KIND)["fingerprint"]
     assert load_world_model(tmp_path / "rl", device="cpu").net.design.sampling_steps == 2
-    assert {"nft", "reference", "reward", "reward_std"} <= set(last)
+    assert {"nft", "reward", "reward_std"} <= set(last) and "reference" not in last
     names = set(load_file(tmp_path / "rl" / WEIGHTS))
     assert names == set(load_file(base[0] / WEIGHTS)), "old and reference copies stay out of the weights"
 
@@ -156,3 +168,16 @@ def test_killed_and_resumed_it_ends_in_the_same_bits(base, tmp_path, monkeypatch
     strip = lambda lines: [{k: v for k, v in line.items() if k not in ("steps_per_s", "memory_mib")} for line in lines]  # noqa: E731
     logs = [strip(read_log(tmp_path / name / LOG)) for name in ("straight", "cut")]
     assert json.dumps(logs[0][-1]) == json.dumps(logs[1][-1])
+
+
+def test_small_pictures_are_told_which_reward_to_take(base, tmp_path):
+    from robowm.errors import UserError
+
+    store = fake_store(tmp_path / "store", [12, 15], spec=fake_spec({"external": (16, 16)})).path
+    node, design = {**NODE, "patch": 2}, {"pinned": []}
+    with pytest.raises(UserError, match=r"found 16x16; set loss.perceptual_weight=0"):
+        train_world_model(stores=[{"path": store}], world_model={"network": node, **design}, output_dir=tmp_path / "no", steps=2)
+    plain = TeacherForcing(perceptual_weight=0)
+    train_world_model(stores=[{"path": store}], world_model={"network": node, **design}, output_dir=tmp_path / "wm", steps=2, loss=plain)
+    with pytest.raises(UserError, match=r"16x16; set reward=pixels"):
+        post_train((tmp_path / "wm", store), tmp_path / "rl", nft=Nft())
