@@ -59,4 +59,6 @@ def _load_script(task: str) -> Script:
     try:
         return importlib.import_module(path).SCRIPT
     except (ModuleNotFoundError, AttributeError) as error:
-        raise UserError(f"no scripted expert for task {task!r}: {error}; expected a module {path} that defines SCRIPT") from error
+        raise UserError(
+            f"no scripted expert for task {task!r}: {error}; expected a module {path} that defines SCRIPT, or another actor=..."
+        ) from error

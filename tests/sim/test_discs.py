@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from robowm.apps.cli import main
 from robowm.errors import UserError
 from robowm.protocols import Env, Policy, Rewindable
 from robowm.rollout import run_episodes
@@ -76,3 +77,10 @@ def test_bad_actions_are_named():
         env.step(np.zeros((2, 1, 3)), np.ones(2, bool))
     with pytest.raises(UserError, match="NaN or infinity for episode 1"):
         env.step(np.array([[[0.0, 0.0]], [[np.nan, 0.0]]]), np.ones(2, bool))
+
+
+def test_the_tabletop_expert_is_refused_by_name(tmp_path, capfd):
+    assert main(["collect", "env=discs", "size=debug", "until_successes=1", f"output_dir={tmp_path / 'a'}"]) == 2
+    assert "no scripted expert for task 'discs'" in capfd.readouterr().err
+    words = ["env=discs", "actor=discs_chase", "size=debug", "until_successes=2", f"output_dir={tmp_path / 'b'}"]
+    assert main(["collect", *words]) == 0
