@@ -6,6 +6,7 @@ that was tried and dropped at the very end is tried again; its outcome is the sa
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,41 +51,31 @@ def run(
     check_seeds(purpose, [first_seed] if episodes is None else range(first_seed, first_seed + episodes))
     stop = min(first_seed + (episodes or max_tries or len(SEED_RANGES[purpose])), SEED_RANGES[purpose].stop)
     spec = StoreSpec(**env.spec())
+    settings = {"max_steps": max_steps, "stop_after_success": stop_after_success, "noise_salt": noise_salt, "round": round}
+    asked = {"until_successes": until_successes, "keep_failures": keep_failures}
     config = {
         "task": env.task_name,
         "spec": spec.to_json(),
         "purpose": purpose,
         "first_seed": first_seed,
         "stop": stop,
-        "until_successes": until_successes,
-        "keep_failures": keep_failures,
-        "max_steps": max_steps,
-        "stop_after_success": stop_after_success,
-        "noise_salt": noise_salt,
-        "round": round,
+        **asked,
+        **settings,
     }
     inputs = {"policy": policy.name}
     if (finished := claim(output_dir, kind="store", inputs=inputs, config=config)) is not None:
         return finished["counts"]
     store = EpisodeStore.open_or_create(output_dir, spec)
     counts = _count(store, first_seed)
-    demo = purpose == "demonstrations"
+    if purpose == "demonstrations":
+        roll = partial(run_episodes, env, policy, kind="demo", controller=Controller.DEMO, **settings)
+    else:
+        roll = partial(run_episodes, env, policy, kind="rollout", **settings)
     target, unit = (episodes, "tried") if until_successes is None else (until_successes, "successes")
     with Progress(output_dir, target, f"collect {purpose}", done=counts[unit]) as progress:
         while counts[unit] < target and (seed := first_seed + counts["tried"]) < stop:
-            rollouts = run_episodes(
-                env,
-                policy,
-                range(seed, min(seed + env.n, stop)),
-                max_steps=max_steps,
-                kind="demo" if demo else "rollout",
-                controller=Controller.DEMO if demo else Controller.POLICY,
-                stop_after_success=stop_after_success,
-                noise_salt=noise_salt,
-                round=round,
-            )
             before = counts[unit]
-            for rollout in rollouts:
+            for rollout in roll(range(seed, min(seed + env.n, stop))):
                 success = rollout.episode.success == 1.0 and not rollout.success_steps[0]
                 if keep_failures or success:
                     store.append(rollout.episode)

@@ -63,20 +63,12 @@ def run(
     if episodes < 1:
         raise UserError(f"an evaluation needs at least one episode, found episodes={episodes}")
     check_seeds(purpose, seeds)
-    config = {
-        "task": env.task_name,
-        "arm": arm,
-        "train_seed": train_seed,
-        "first_seed": first_seed,
-        "episodes": episodes,
-        "max_steps": max_steps,
-        "stop_after_success": stop_after_success,
-        "noise_salt": noise_salt,
-    }
+    labels = {"task": env.task_name, "arm": arm, "train_seed": train_seed}
+    settings = {"max_steps": max_steps, "stop_after_success": stop_after_success, "noise_salt": noise_salt}
+    config = {**labels, "first_seed": first_seed, "episodes": episodes, **settings}
     inputs = {"policy": policy.name}
     if claim(output_dir, kind="evaluation", inputs=inputs, config=config) is not None:
         return json.loads((output_dir / SUMMARY).read_text())
-    labels = {"task": env.task_name, "arm": arm, "train_seed": train_seed}
     videos = _Videos(output_dir / VIDEOS, {"failure": failure_videos, "success": success_videos})
     log = output_dir / EPISODES
     done = _recover(log, seeds)
@@ -85,17 +77,7 @@ def run(
         for first in range(0, len(left), env.n):
             batch = left[first : first + env.n]
             began = time.perf_counter()
-            rollouts = list(
-                run_episodes(
-                    env,
-                    policy,
-                    batch,
-                    max_steps=max_steps,
-                    kind="rollout",
-                    stop_after_success=stop_after_success,
-                    noise_salt=noise_salt,
-                )
-            )
+            rollouts = list(run_episodes(env, policy, batch, kind="rollout", **settings))
             seconds = (time.perf_counter() - began) / len(batch)
             lines = [{**labels, **outcome(rollout, max_steps), "seconds": round(seconds, 4)} for rollout in rollouts]
             for line, rollout in zip(lines, rollouts, strict=True):
@@ -104,15 +86,8 @@ def run(
             progress.advance(len(batch))
     summary = summarise([log])
     write_json(output_dir / SUMMARY, summary)
-    write_artefact(
-        output_dir,
-        kind="evaluation",
-        fingerprint=fingerprint_json({"inputs": inputs, "config": config}),
-        inputs=inputs,
-        config=config,
-        seeds=[seeds[0], seeds[-1]],
-        **summary,
-    )
+    fingerprint, ends = fingerprint_json({"inputs": inputs, "config": config}), [seeds[0], seeds[-1]]
+    write_artefact(output_dir, kind="evaluation", fingerprint=fingerprint, inputs=inputs, config=config, seeds=ends, **summary)
     return summary
 
 
