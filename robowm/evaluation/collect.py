@@ -15,7 +15,7 @@ from robowm.data.store import EpisodeStore, StoreSpec
 from robowm.errors import UserError
 from robowm.progress import Progress
 from robowm.protocols import Env, Policy
-from robowm.rollout import run_episodes
+from robowm.rollout import Rollout, run_episodes
 from robowm.seeds import SEED_RANGES, check_seeds
 from robowm.types import Controller
 
@@ -76,10 +76,7 @@ def run(
         while counts[unit] < target and (seed := first_seed + counts["tried"]) < stop:
             before = counts[unit]
             for rollout in roll(range(seed, min(seed + env.n, stop))):
-                success = rollout.episode.success == 1.0 and not rollout.success_steps[0]
-                if keep_failures or success:
-                    store.append(rollout.episode)
-                counts = _added(counts, stored=keep_failures or success, success=success)
+                counts = _stored(store, rollout, counts, keep_failures)
                 if counts[unit] == target:
                     break
             progress.advance(counts[unit] - before, success=counts["successes"] / counts["tried"])
@@ -99,6 +96,11 @@ def _count(store: EpisodeStore, first_seed: int) -> dict[str, int]:
     return {"tried": tried, "stored": len(metas), "successes": successes, "dropped": tried - len(metas)}
 
 
-def _added(counts: dict[str, int], *, stored: bool, success: bool) -> dict[str, int]:
+def _stored(store: EpisodeStore, rollout: Rollout, counts: dict[str, int], keep_failures: bool) -> dict[str, int]:
+    """Store the episode if it is wanted and return the counts after it."""
+    success = rollout.episode.success == 1.0 and not rollout.success_steps[0]
+    stored = keep_failures or success
+    if stored:
+        store.append(rollout.episode)
     change = {"tried": 1, "stored": int(stored), "successes": int(success), "dropped": int(not stored)}
     return {name: counts[name] + change[name] for name in counts}

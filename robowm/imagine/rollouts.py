@@ -68,17 +68,11 @@ def run(
     output_dir = Path(output_dir)
     if (episodes is None) == (until_successes is None) or (episodes or until_successes or 0) < 1:
         raise UserError(f"give exactly one of episodes and until_successes, at least 1; found {episodes} and {until_successes}")
-    config = {
-        "task": starts.task_name,
-        "starts": starts.name,
-        "seeds": [starts.seeds[0], starts.seeds[-1]],
-        "episodes": episodes,
-        "until_successes": until_successes,
-        "max_steps": max_steps,
-        "stop_after_success": stop_after_success,
-        "min_steps": min_steps,
-    }
-    config |= {"agreement": agreement, "keep_failures": keep_failures, "noise_salt": noise_salt, "round": round}
+    rules = {"max_steps": max_steps, "stop_after_success": stop_after_success, "min_steps": min_steps, "agreement": agreement}
+    rules |= {"noise_salt": noise_salt, "round": round}
+    asked = {"episodes": episodes, "until_successes": until_successes, "keep_failures": keep_failures}
+    ends = [starts.seeds[0], starts.seeds[-1]]
+    config = {"task": starts.task_name, "starts": starts.name, "seeds": ends, **asked, **rules}
     inputs = {"world_model": world_model.name, "policy": policy.name, "success_classifier": classifier.name}
     if (finished := claim(output_dir, kind="store", inputs=inputs, config=config)) is not None:
         return finished["counts"]
@@ -87,18 +81,7 @@ def run(
         return JudgedEnv(ImaginedEnv(world_model, starts, n, starts.spec.fps, starts.task_name, salt=noise), classifier)
 
     journal = _Journal(output_dir, starts.spec)
-    imagination = Imagination(
-        world=world,
-        agreement=agreement,
-        policy=policy,
-        classifier=classifier,
-        world_model=world_model.name,
-        max_steps=max_steps,
-        stop_after_success=stop_after_success,
-        min_steps=min_steps,
-        noise_salt=noise_salt,
-        round=round,
-    )
+    imagination = Imagination(world=world, policy=policy, classifier=classifier, world_model=world_model.name, **rules)
     target = episodes if until_successes is None else until_successes
     most = episodes if until_successes is None else _MOST_DRAWS * len(starts.seeds)
 

@@ -70,23 +70,16 @@ def run(
     names = list(spec.cameras) if cameras is None else list(cameras)
     spec.check_cameras(names, str(opened[0].path))
     net_config = describe_net({name: spec.cameras[name] for name in names}, rows, width)
-    config = {
-        "task": task,
-        "net": net_config,
-        "stores": [asdict(store) for store in (*train, *validation)],
-        "training_stores": len(train),
-        "optim": asdict(optim),
-    }
+    described = [asdict(store) for store in (*train, *validation)]
+    config = {"task": task, "net": net_config, "stores": described, "training_stores": len(train), "optim": asdict(optim)}
     config |= {"steps": steps, "batch_size": batch_size, "target_precision": target_precision, "consecutive": consecutive, "seed": seed}
     inputs = {str(store.path): store.fingerprint() for store in opened}
     if (finished := claim(output_dir, kind=KIND, inputs=inputs, config=config)) is not None:
         return finished["measured"]
     torch.manual_seed(derive_seed(seed))
-    learner = Learner(
-        build_net(net_config), RowSampler(train, cameras=names, rows=rows, batch_size=batch_size, seed=seed).batch, classification_loss
-    )
+    sampler = RowSampler(train, cameras=names, rows=rows, batch_size=batch_size, seed=seed)
     net = fit(
-        learner,
+        Learner(build_net(net_config), sampler.batch, classification_loss),
         steps=steps,
         optim=optim,
         seed=seed,
@@ -100,6 +93,17 @@ def run(
         label="train success classifier",
     )
     judged = judge_stores(SuccessClassifier("", net, 1.0, consecutive), validation)
+    threshold, reached = chosen(judged, target_precision)
+    measured = {"threshold": threshold, "target_reached_when_chosen": reached, **measure(judged, threshold, task)}
+    save_net(net, output_dir)
+    fingerprint = fingerprint_json([fingerprint_files([output_dir / WEIGHTS]), net_config, threshold, consecutive])
+    facts = {"net": net_config, "threshold": threshold, "consecutive": consecutive, "measured": measured}
+    write_artefact(output_dir, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, **facts)
+    return measured
+
+
+def chosen(judged: Mapping[str, np.ndarray], target_precision: float) -> tuple[float, bool]:
+    """Choose the threshold on the choosing half, with a warning where none reaches ``target_precision``; see ``choose_threshold``."""
     choosing = every_other(judged["truth"])
     threshold, reached = choose_threshold(judged["score"][choosing], judged["truth"][choosing], target_precision)
     if not reached:
@@ -107,21 +111,7 @@ def run(
             "no threshold reaches precision %g on %d validation episodes (%d successes), using %.3f; train longer or add episodes",
             *(target_precision, choosing.sum(), judged["truth"][choosing].sum(), threshold),
         )
-    measured = {"threshold": threshold, "target_reached_when_chosen": reached, **measure(judged, threshold, task)}
-    save_net(net, output_dir)
-    fingerprint = fingerprint_json([fingerprint_files([output_dir / WEIGHTS]), net_config, threshold, consecutive])
-    write_artefact(
-        output_dir,
-        kind=KIND,
-        fingerprint=fingerprint,
-        inputs=inputs,
-        config=config,
-        net=net_config,
-        threshold=threshold,
-        consecutive=consecutive,
-        measured=measured,
-    )
-    return measured
+    return threshold, reached
 
 
 def classification_loss(net: SuccessNet, batch: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
