@@ -100,7 +100,7 @@ def draw_pairs(axes: Axes, pairs: Sequence[Mapping[str, Any]], metric: str, slot
     if metric in SHARES:
         axes.set_xlabel("points of success")
         ticks = [tick for tick in axes.get_xticks() if abs(tick) <= reach]
-        axes.set_xticks(ticks, [minus(f"{100 * tick:+.0f}") if tick else "0" for tick in ticks])
+        axes.set_xticks(ticks, [minus(f"{100 * tick:+.3g}") if tick else "0" for tick in ticks])
 
 
 def curve_figure(curves: Sequence[Curve], metric: str, camera: str, fps: float | None = None) -> Figure:

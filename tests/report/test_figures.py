@@ -8,7 +8,7 @@ from robowm.report import figures
 from robowm.report.strips import chunk_starts, frames_shown
 from robowm.report.study import arm_order, curves_from_rows
 from robowm.report.style import to_svg
-from tests.report.synthetic import results, strip, study
+from tests.report.synthetic import pair, results, strip, study
 
 TASK = "tabletop/pick_place"
 
@@ -78,3 +78,12 @@ def test_curves_come_out_of_rows_in_the_order_of_frames():
 def test_each_figure_is_an_svg_that_names_itself(draw):
     svg = to_svg(draw(study()), "what is shown")
     assert svg.startswith('<svg role="img" aria-label="what is shown"') and svg.rstrip().endswith("</svg>")
+
+
+def test_the_marks_under_paired_differences_say_where_they_stand():
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    figures.draw_pairs(axes, [pair("t", "+real", "base", 0.02, half=0.05)], "success")
+    shown = [float(label.get_text().replace("\N{MINUS SIGN}", "-")) for label in axes.get_xticklabels()]
+    np.testing.assert_allclose(shown, 100 * axes.get_xticks(), atol=1e-9)
