@@ -83,7 +83,7 @@ def test_each_figure_is_an_svg_that_names_itself(draw):
 def test_the_marks_under_paired_differences_say_where_they_stand():
     from matplotlib.figure import Figure
 
-    axes = Figure().subplots()
-    figures.draw_pairs(axes, [pair("t", "+real", "base", 0.02, half=0.05)], "success")
+    axes = Figure(figsize=(7, 3)).subplots()
+    figures.draw_pairs(axes, [pair("t", "+real", "base", 0.0, half=0.096)], "success")
     shown = [float(label.get_text().replace("\N{MINUS SIGN}", "-")) for label in axes.get_xticklabels()]
     np.testing.assert_allclose(shown, 100 * axes.get_xticks(), atol=1e-9)
