@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from robowm.artefacts import fingerprint_json
+from robowm.artefacts import fingerprint_json, read_artefact
 from robowm.data.sidecar import read_sidecar
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
@@ -22,10 +22,11 @@ class StoreShare:
     share: float = 1.0  # relative to the other stores
     only_success: bool = False  # keep episodes judged successful
     weights: str | None = None  # sidecar whose 'weight' [steps] scales the loss per step
+    audit: str | Path | None = None  # folder of evaluate-imagined: the share is scaled by how many claimed successes held
 
     def settings(self) -> dict[str, Any]:
-        """Return everything but the path, for a record that names data by fingerprint."""
-        return {key: value for key, value in asdict(self).items() if key != "path"}
+        """Return everything but the paths, for a record that names data by fingerprint."""
+        return {key: value for key, value in asdict(self).items() if key not in ("path", "audit")}
 
 
 def as_shares(stores: Sequence[StoreShare | Mapping[str, Any]]) -> list[StoreShare]:
@@ -37,15 +38,34 @@ def as_shares(stores: Sequence[StoreShare | Mapping[str, Any]]) -> list[StoreSha
 
 
 def open_shares(stores: Sequence[StoreShare | Mapping[str, Any]]) -> tuple[list[StoreShare], list[EpisodeStore], dict[str, str]]:
-    """Return the shares, their open stores, and the fingerprints of the data: each store's, and its weights' where a sidecar gives some."""
+    """Return shares scaled by audits, their open stores, and fingerprints of the data: each store, its weights, its audit."""
     shares = as_shares(stores)
     opened = [EpisodeStore.open(share.path) for share in shares]
     found = {}
     for i, (store, share) in enumerate(zip(opened, shares, strict=True)):
         found[f"store{i}"] = store.fingerprint()
+        if share.audit is not None:
+            record = _read_audit(store, Path(share.audit))
+            shares[i] = replace(share, share=share.share * held(record["confusion"]))
+            found[f"store{i}.audit"] = record["fingerprint"]
         if share.weights is not None:
             weights = read_sidecar(store, share.weights)
             found[f"store{i}.weights"] = fingerprint_json(
                 {key: hashlib.sha256(array.tobytes()).hexdigest() for key, array in weights.items()}
             )
     return shares, opened, found
+
+
+def held(confusion: Mapping[str, int]) -> float:
+    """Return how likely a claimed success is to hold, by Laplace's rule of succession: (held + 1) / (claims + 2), inside (0, 1)."""
+    true, false = confusion["true_positive"], confusion["false_positive"]
+    return (true + 1) / (true + false + 2)
+
+
+def _read_audit(store: EpisodeStore, folder: Path) -> dict[str, Any]:
+    record = read_artefact(folder, "imagined_vs_real")
+    if record["inputs"]["imagined"] != store.fingerprint():
+        raise UserError(
+            f"{folder} audited the store {record['inputs']['imagined']}, {store.path} is {store.fingerprint()}; run evaluate-imagined on it"
+        )
+    return record

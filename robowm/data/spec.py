@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -87,6 +87,21 @@ class EpisodeMeta:
     def from_json(cls, record: Mapping[str, Any]) -> EpisodeMeta:
         success = float("nan") if record["success"] is None else float(record["success"])
         return cls(**{**record, "source": Source(**record["source"]), "success": success})
+
+
+def tasks_of(metas: Iterable[EpisodeMeta], earlier: Iterable[str] = ()) -> list[str]:
+    """Return the sentences of ``metas`` and ``earlier`` ones, each once, in order of the alphabet; no empty ones."""
+    return sorted({*earlier, *(meta.task for meta in metas)} - {""})
+
+
+def check_tasks(asked: Iterable[str], trained: Sequence[str], what: str) -> None:
+    """Raise UserError for the first sentence ``asked`` of ``what`` that it was not ``trained`` on; unknown ones pass."""
+    for task in asked:
+        if task and trained and task not in trained:
+            raise UserError(
+                f"{what} was trained on {', '.join(map(repr, trained))}, here the task is {task!r}; use the matching checkpoint, or give "
+                f"tasks=['{task}'] beside its path if it means the same"
+            )
 
 
 def episode_arrays(episode: Episode) -> dict[str, np.ndarray]:

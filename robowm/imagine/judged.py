@@ -26,6 +26,7 @@ class JudgedEnv:
     def reset(self, seeds: Sequence[int]) -> Obs:
         """See Env."""
         obs = self._env.reset(seeds)
+        self._classifier.check_tasks(obs.task)
         self._past = {camera: obs.frames[camera] for camera in self._classifier.net.cameras}  # the rows a window may reach back to
         self._run = np.zeros(len(seeds), int)  # [N] rows in a row at or above the threshold
         return obs

@@ -24,7 +24,7 @@ from safetensors.torch import load_model
 from torch import Tensor
 
 from robowm.artefacts import read_artefact
-from robowm.data.spec import ACTION, StoreSpec
+from robowm.data.spec import ACTION, StoreSpec, check_tasks
 from robowm.errors import UserError, nearest
 from robowm.policy import lerobot_act, lerobot_diffusion
 from robowm.policy.lerobot_batch import NORMALIZATION, Inputs, Normalizers, features, observation_batch
@@ -95,12 +95,19 @@ def load_model_folder(folder: Path) -> PreTrainedPolicy:
 
 
 def load_policy(
-    path: Path | str, *, device: str = "auto", infer_width: int = 32, ddim_steps: int | None = None, spec: Mapping[str, Any] | None = None
+    path: Path | str,
+    *,
+    device: str = "auto",
+    infer_width: int = 32,
+    ddim_steps: int | None = None,
+    tasks: Sequence[str] | None = None,
+    spec: Mapping[str, Any] | None = None,
 ) -> LeRobotPolicy:
     """Return the policy of a finished ``train-policy`` or ``improve`` folder, ready to act.
 
     ``infer_width`` is the fixed number of rows of every inference: so many episodes side by side, or fewer, cost one pass. ``ddim_steps``
-    overrides the checkpoint's number of sampling steps. ``spec`` (``env.spec()``) is checked against what the policy was trained on;
+    overrides the checkpoint's number of sampling steps. ``tasks`` are the sentences it may be asked for, by default those of its training
+    data. ``spec`` (``env.spec()``) is checked against what the policy was trained on;
     without it, cameras and sizes are checked when it first acts.
     """
     path = Path(path)
@@ -117,6 +124,7 @@ def load_policy(
         device=device,
         infer_width=infer_width,
         steps=ddim_steps,
+        tasks=record.get("tasks", ()) if tasks is None else tasks,
     )
     if spec is not None:
         policy.check(spec)
@@ -146,6 +154,7 @@ class LeRobotPolicy:
         device: str = "auto",
         infer_width: int = 32,
         steps: int | None = None,
+        tasks: Sequence[str] = (),  # sentences it knows; none: unknown
     ) -> None:
         if infer_width < 1 or (infer_width > 1 and infer_width % LANES):
             raise UserError(
@@ -153,7 +162,7 @@ class LeRobotPolicy:
             )
         if steps is not None and steps < 1:
             raise UserError(f"ddim_steps={steps}; use at least 1, or null for the checkpoint's own")
-        self.name, self.spec, self.inputs, self.normalizers = name, spec, inputs, normalizers
+        self.name, self.spec, self.inputs, self.normalizers, self.tasks = name, spec, inputs, normalizers, tuple(tasks)
         self.device = pick_device(device)
         self.model = model.to(self.device).eval()
         self._family, self._width, self._steps = family(model), infer_width, steps
@@ -222,6 +231,7 @@ class LeRobotPolicy:
         return observation_batch(frames, tensor(memory.state), truth, self.normalizers, self.inputs)
 
     def _check_obs(self, obs: Obs) -> None:
+        check_tasks(obs.task, self.tasks, f"the policy {self.name}")
         found = {camera: frames.shape[2:4] for camera, frames in obs.frames.items()}
         for camera in self.inputs.cameras:
             if found.get(camera) != self.spec.cameras[camera]:

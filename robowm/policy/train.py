@@ -14,7 +14,7 @@ from torch import Tensor
 from robowm.artefacts import claim, fingerprint_files, read_artefact, write_artefact
 from robowm.data.sampler import ClipSampler
 from robowm.data.shares import StoreShare, open_shares
-from robowm.data.spec import ACTION, ENVIRONMENT_STATE, STATE, StoreSpec
+from robowm.data.spec import ACTION, ENVIRONMENT_STATE, STATE, StoreSpec, tasks_of
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
 from robowm.policy.lerobot import KIND, PRETRAINED, LeRobotPolicy, build, family, load_policy, save
@@ -64,7 +64,7 @@ def run(
     if claim(output_dir, kind=KIND, inputs=inputs, config=config) is not None:
         return read_log(output_dir / LOG)[-1]
     start = _fresh(policy, opened[0], seed) if init_from is None else _continued(init_from, opened)
-    model, observes, normalizers, spec = start
+    model, observes, normalizers, spec, tasks = start
     obs_offsets, action_offsets = family(model).offsets(model.config)
     sampler = ClipSampler(
         shares, cameras=observes.cameras, obs_offsets=obs_offsets, action_offsets=action_offsets, batch_size=batch_size, seed=seed
@@ -83,7 +83,8 @@ def run(
         tracker=tracker,
         label="improve" if init_from else "train policy",
     )
-    return _seal(output_dir, averaged, normalizers, observes, spec, inputs, config)
+    known = tasks_of((meta for store in opened for meta in store.metas), tasks)
+    return _seal(output_dir, averaged, normalizers, observes, spec, known, inputs, config)
 
 
 def cloning_loss(normalizers: Normalizers, observes: Inputs):
@@ -102,7 +103,7 @@ def cloning_loss(normalizers: Normalizers, observes: Inputs):
 
 
 def _fresh(policy: Mapping[str, Any], store: EpisodeStore, seed: int):
-    """Build a policy with weights that are a function of ``seed``, and fit its normalisers on ``store``."""
+    """Build a policy with weights that are a function of ``seed``, and fit its normalisers on ``store``; it knows no tasks yet."""
     if len(store) == 0:
         raise UserError(f"{store.path} holds no episodes; record some first")
     torch.manual_seed(derive_seed(seed))
@@ -111,18 +112,18 @@ def _fresh(policy: Mapping[str, Any], store: EpisodeStore, seed: int):
     if observes.environment_state:
         names[ENVIRONMENT_STATE] = store.spec.environment_state_names
     arrays = {key: [store.rows(i, key) for i in range(len(store))] for key in names}
-    return model, observes, Normalizers.fit(arrays, names), store.spec
+    return model, observes, Normalizers.fit(arrays, names), store.spec, ()
 
 
 def _continued(init_from: Path | str, stores: Sequence[EpisodeStore]):
-    """Return model, inputs, normalisers and data specification of a finished policy, checked against every store."""
+    """Return model, inputs, normalisers, data specification and tasks of a finished policy, checked against every store."""
     base: LeRobotPolicy = load_policy(init_from, device="cpu")
     for store in stores:
         base.check(store.spec.to_json())
-    return base.model, base.inputs, base.normalizers, base.spec
+    return base.model, base.inputs, base.normalizers, base.spec, base.tasks
 
 
-def _seal(output_dir: Path, model, normalizers: Normalizers, observes: Inputs, spec: StoreSpec, inputs, config) -> dict[str, Any]:
+def _seal(output_dir: Path, model, normalizers: Normalizers, observes: Inputs, spec: StoreSpec, tasks: list[str], inputs, config):
     """Write ``pretrained_model`` (complete or not at all) and the artefact record; return the last log line."""
     temporary, target = output_dir / f".{PRETRAINED}", output_dir / PRETRAINED
     for folder in (temporary, target):
@@ -140,6 +141,7 @@ def _seal(output_dir: Path, model, normalizers: Normalizers, observes: Inputs, s
         observes=asdict(observes),
         normalizers=normalizers.to_json(),
         spec=spec.to_json(),
+        tasks=tasks,
         parameters=sum(p.numel() for p in model.parameters()),
         last=last,
     )

@@ -7,7 +7,7 @@ Row 0, the reset state, cannot succeed (the same rule as evaluation/policies.py)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from robowm.artefacts import read_artefact
+from robowm.data.spec import check_tasks
 from robowm.errors import UserError, nearest
 from robowm.types import ClipBatch, Score
 
@@ -78,6 +79,7 @@ class SuccessClassifier:
     net: SuccessNet
     threshold: float
     consecutive: int
+    tasks: tuple[str, ...] = ()  # sentences it knows; none: unknown
 
     def probabilities(self, frames: Mapping[str, np.ndarray]) -> np.ndarray:
         """Map uint8 [..., K, h, w, 3] of each camera to f32 [..., K]: P(goal holds) at each row, given it and the rows before it."""
@@ -97,6 +99,7 @@ class SuccessClassifier:
 
     def __call__(self, clip: ClipBatch, reference: ClipBatch | None = None) -> Score:
         """Score a clip with T+1 observation rows for T steps; f32 [B, T] on the clip's device."""
+        self.check_tasks(clip.task)
         self._check({camera: tuple(rows.shape[2:4]) for camera, rows in clip.frames.items()})
         success = self._infer({camera: clip.frames[camera] for camera in self.net.cameras})[:, 1:].to(clip.action.device)
         return Score(success, {"success": success})
@@ -115,6 +118,10 @@ class SuccessClassifier:
             }
             found.append(torch.sigmoid(self.net(pictures)).cpu())
         return torch.cat(found).reshape(n, k)
+
+    def check_tasks(self, tasks: Sequence[str]) -> None:
+        """Raise UserError for a sentence that it was not trained on."""
+        check_tasks(tasks, self.tasks, f"the success classifier {self.name}")
 
     def _check(self, sizes: Mapping[str, tuple[int, ...]]) -> None:
         for camera, size in self.net.cameras.items():
@@ -138,8 +145,8 @@ def save_net(net: SuccessNet, folder: Path) -> None:
     save_file({name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}, str(folder / WEIGHTS))
 
 
-def load_success_classifier(path: Path | str, *, device: str = "auto") -> SuccessClassifier:
-    """Load the finished artefact at ``path``."""
+def load_success_classifier(path: Path | str, *, device: str = "auto", tasks: Sequence[str] | None = None) -> SuccessClassifier:
+    """Load the finished artefact at ``path``; ``tasks`` are the sentences it may judge, by default those of its training data."""
     from robowm.train.distributed import pick_device
 
     path = Path(path)
@@ -150,7 +157,8 @@ def load_success_classifier(path: Path | str, *, device: str = "auto") -> Succes
     except (SafetensorError, OSError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path / WEIGHTS} is missing or damaged ({reason}); delete {path} and train the classifier again") from error
-    return SuccessClassifier(record["fingerprint"], net.to(pick_device(device)).eval(), record["threshold"], record["consecutive"])
+    known = tuple(record.get("tasks", ()) if tasks is None else tasks)
+    return SuccessClassifier(record["fingerprint"], net.to(pick_device(device)).eval(), record["threshold"], record["consecutive"], known)
 
 
 def build_net(config: Mapping[str, Any]) -> SuccessNet:

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from robowm.artefacts import claim, fingerprint_files, fingerprint_json, write_artefact
+from robowm.data.spec import tasks_of
 from robowm.data.store import EpisodeStore
 from robowm.metrics.calibration import Confusion, auc, confusion, reliability, threshold_for_precision
 from robowm.metrics.stats import wilson
@@ -97,7 +98,8 @@ def run(
     measured = {"threshold": threshold, "target_reached_when_chosen": reached, **measure(judged, threshold, task)}
     save_net(net, output_dir)
     fingerprint = fingerprint_json([fingerprint_files([output_dir / WEIGHTS]), net_config, threshold, consecutive])
-    facts = {"net": net_config, "threshold": threshold, "consecutive": consecutive, "measured": measured}
+    tasks = tasks_of(meta for store in opened for meta in store.metas)
+    facts = {"net": net_config, "threshold": threshold, "consecutive": consecutive, "tasks": tasks, "measured": measured}
     write_artefact(output_dir, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, **facts)
     return measured
 

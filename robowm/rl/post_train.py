@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from robowm.artefacts import claim, read_artefact
 from robowm.data.sampler import ClipSampler
 from robowm.data.shares import StoreShare, open_shares
+from robowm.data.spec import tasks_of
 from robowm.diffusion.flow import add_noise
 from robowm.diffusion.schedule import together
 from robowm.errors import UserError
@@ -123,7 +124,7 @@ def run(
     like any other, whose predictions take ``nft.sampling.steps`` sampling steps. Interrupted and called again it resumes exactly.
     """
     output_dir, init_from = Path(output_dir), Path(init_from)
-    shares, _, inputs = open_shares(stores)
+    shares, opened, inputs = open_shares(stores)
     base = read_artefact(init_from, KIND)
     inputs["init_from"] = base["fingerprint"]
     described = {"stores": [share.settings() for share in shares], "nft": asdict(nft), "batch_size": batch_size}
@@ -150,7 +151,8 @@ def run(
         label="post-train world model",
     )
     facts = {**base["model"], "design": {**base["model"]["design"], "sampling_steps": nft.sampling.steps}}
-    seal(model.theta, output_dir, facts, inputs=inputs, config=config, fps=base["fps"])
+    tasks = tasks_of((meta for store in opened for meta in store.metas), base.get("tasks", ()))
+    seal(model.theta, output_dir, facts, inputs=inputs, config=config, fps=base["fps"], tasks=tasks)
     return read_log(output_dir / LOG)[-1]
 
 

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from robowm.artefacts import fingerprint_files, fingerprint_json, read_artefact, write_artefact
+from robowm.data.spec import check_tasks
 from robowm.diffusion.sample import sample
 from robowm.diffusion.schedule import together
 from robowm.errors import UserError
@@ -63,21 +64,30 @@ class LoadedWorldModel:
         sampling_steps: steps from noise to rows; None: the model's own setting.
         infer_width: episodes per forward pass; more are split, fewer are padded.
         temperature: scale of the first noise; below 1 samples stay closer to the mean.
+        tasks: sentences that it knows; none: unknown.
     """
 
     def __init__(
-        self, name: str, net: WorldModelNet, *, sampling_steps: int | None = None, infer_width: int = 32, temperature: float = 1.0
+        self,
+        name: str,
+        net: WorldModelNet,
+        *,
+        sampling_steps: int | None = None,
+        infer_width: int = 32,
+        temperature: float = 1.0,
+        tasks: Sequence[str] = (),
     ) -> None:
         if infer_width < 1:
             raise UserError(f"infer_width={infer_width}; it must be at least 1")
         self.name, self.net, self.chunk = name, net, net.design.chunk
-        self.cameras = dict(net.layout.cameras)
+        self.cameras, self.tasks = dict(net.layout.cameras), tuple(tasks)
         self._width, self._temperature = infer_width, temperature
         self._schedule = together(net.design.sampling_steps if sampling_steps is None else sampling_steps, self.chunk)
         self._device = net.pinned_mask.device
 
     def start(self, obs: Obs) -> RollMemory:
         """See WorldModel: remember the first row of ``obs`` and its last k (one row is repeated)."""
+        check_tasks(obs.task, self.tasks, f"the world model {self.name}")
         if obs.state.shape[-1] != self.net.layout.state_dim:
             raise UserError(
                 f"world model {self.name} was trained on {self.net.layout.state_dim} proprioception entries, found {obs.state.shape[-1]}"
@@ -132,19 +142,42 @@ def save_weights(net: WorldModelNet, folder: Path) -> None:
 
 
 def seal(
-    net: WorldModelNet, folder: Path, facts: Mapping[str, Any], *, inputs: Mapping[str, str], config: Mapping[str, Any], fps: float
+    net: WorldModelNet,
+    folder: Path,
+    facts: Mapping[str, Any],
+    *,
+    inputs: Mapping[str, str],
+    config: Mapping[str, Any],
+    fps: float,
+    tasks: Sequence[str],
 ) -> None:
     """Write the weights of ``net`` into ``folder`` and make it a finished artefact; ``facts`` is what ``rebuild`` needs."""
     save_weights(net, folder)
     fingerprint = fingerprint_json([fingerprint_files([folder / WEIGHTS]), facts])
     parameters = sum(parameter.numel() for parameter in net.parameters())
-    write_artefact(folder, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, model=facts, fps=fps, parameters=parameters)
+    write_artefact(
+        folder,
+        kind=KIND,
+        fingerprint=fingerprint,
+        inputs=inputs,
+        config=config,
+        model=facts,
+        fps=fps,
+        tasks=list(tasks),
+        parameters=parameters,
+    )
 
 
 def load_world_model(
-    path: Path | str, *, device: str = "auto", sampling_steps: int | None = None, infer_width: int = 32, temperature: float = 1.0
+    path: Path | str,
+    *,
+    device: str = "auto",
+    sampling_steps: int | None = None,
+    infer_width: int = 32,
+    temperature: float = 1.0,
+    tasks: Sequence[str] | None = None,
 ) -> LoadedWorldModel:
-    """Load the finished artefact at ``path``; see ``LoadedWorldModel`` for the settings."""
+    """Load the finished artefact at ``path``; see ``LoadedWorldModel`` for the settings. ``tasks`` are by default those of its data."""
     from robowm.train.distributed import pick_device
 
     path = Path(path)
@@ -157,7 +190,8 @@ def load_world_model(
         raise UserError(f"{path / WEIGHTS} is missing or damaged ({reason}); delete {path} and train the world model again") from error
     net = net.to(pick_device(device)).eval()
     name = record["fingerprint"] + _sampled_otherwise(sampling_steps, net.design.sampling_steps, temperature)
-    return LoadedWorldModel(name, net, sampling_steps=sampling_steps, infer_width=infer_width, temperature=temperature)
+    known = record.get("tasks", ()) if tasks is None else tasks
+    return LoadedWorldModel(name, net, sampling_steps=sampling_steps, infer_width=infer_width, temperature=temperature, tasks=known)
 
 
 def _sampled_otherwise(steps: int | None, own_steps: int, temperature: float) -> str:

@@ -13,6 +13,7 @@ from robowm.artefacts import claim, read_artefact
 from robowm.data.normalize import Normalizer
 from robowm.data.sampler import ClipSampler
 from robowm.data.shares import StoreShare, open_shares
+from robowm.data.spec import tasks_of
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
 from robowm.train.checkpoint import config_differences
@@ -69,8 +70,9 @@ def run(
         return read_log(output_dir / LOG)[-1]
     torch.manual_seed(derive_seed(seed))
     sampler, net = prepare(shares, design, batch_size, seed, loss.chunks)
+    earlier = ()
     if init_from is not None:
-        net = continued(init_from, net)
+        net, earlier = continued(init_from, net)
     net = fit(
         Learner(net, sampler.batch, loss),
         steps=steps,
@@ -87,17 +89,19 @@ def run(
     )
     spec = opened[0].spec
     facts = {**net.facts(), "state_names": spec.state_names, "action_names": spec.action_names, "action_kind": spec.action_kind}
-    seal(net, output_dir, facts, inputs=inputs, config=config, fps=spec.fps)
+    tasks = tasks_of((meta for store in opened for meta in store.metas), earlier)
+    seal(net, output_dir, facts, inputs=inputs, config=config, fps=spec.fps, tasks=tasks)
     return read_log(output_dir / LOG)[-1]
 
 
-def continued(init_from: Path | str, fresh: WorldModelNet) -> WorldModelNet:
-    """Return the finished model at ``init_from`` to train on; it must have the design and the data's sizes of the ``fresh`` one."""
-    net = load_world_model(init_from, device="cpu").net
+def continued(init_from: Path | str, fresh: WorldModelNet) -> tuple[WorldModelNet, tuple[str, ...]]:
+    """Return the finished model at ``init_from`` to train on, which must have the design and data sizes of ``fresh``, and its tasks."""
+    loaded = load_world_model(init_from, device="cpu")
+    net = loaded.net
     found, wanted = ({**net_.facts(), "state": None, "action": None} for net_ in (net, fresh))
     if differing := config_differences(found, wanted):
         raise UserError(f"{init_from} cannot be continued as asked: {'; '.join(differing)}; ask for the same world_model, or start afresh")
-    return net.train()
+    return net.train(), loaded.tasks
 
 
 def prepare(shares: Sequence[StoreShare], design: Design, batch_size: int, seed: int, chunks: int = 1) -> tuple[ClipSampler, WorldModelNet]:

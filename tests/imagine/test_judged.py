@@ -1,5 +1,9 @@
-import numpy as np
+import dataclasses
 
+import numpy as np
+import pytest
+
+from robowm.errors import UserError
 from robowm.imagine.judged import JudgedEnv
 from robowm.reward.success import SuccessClassifier, SuccessNet
 from robowm.rollout import Replay, run_episodes
@@ -48,6 +52,12 @@ def test_an_episode_is_cut_after_its_confirmed_success():
     one, other = rolled([[0, 0, 255, 255, 0, 0, 0], [0] * 7], chunk=2, stop_after_success=1)
     assert (len(one.episode), len(other.episode)) == (4, 6)
     assert np.isnan(one.episode.success)
+
+
+def test_a_task_that_the_judge_was_not_trained_on_is_refused():
+    env = JudgedEnv(Levels([[0, 0]]), dataclasses.replace(reader(), tasks=("insert",)))
+    with pytest.raises(UserError, match="success classifier judge was trained on 'insert', here the task is"):
+        env.reset([0])
 
 
 def test_online_and_afterwards_the_judge_says_the_same():

@@ -117,6 +117,19 @@ def test_improve_starts_from_the_averaged_weights_and_keeps_the_normaliser(store
     assert inputs["init_from"] == base.name and {"store0", "store1"} < inputs.keys()
 
 
+def test_a_task_that_it_was_not_trained_on_is_refused_unless_named(store, trained, tmp_path):
+    strange = replace(observe(slice(0, 1)), task=("insert", "insert"))
+    policy = load_policy(trained, device="cpu", infer_width=16)
+    with pytest.raises(UserError, match=r"was trained on 'move', here the task is 'insert'; .* tasks=\['insert'\]"):
+        policy.act(strange, policy.start(2), generators([0, 1]))
+    same = load_policy(trained, device="cpu", infer_width=16, tasks=["insert"])
+    assert same.act(strange, same.start(2), generators([0, 1]))[0].shape == (2, 8, 5)
+    other = EpisodeStore.create(tmp_path / "other", fake_spec())
+    other.append(fake_episode(fake_spec(), 60, task="insert"))
+    train(None, tmp_path / "both", node=None, init_from=trained, stores=[{"path": other.path}], steps=1)
+    assert load_policy(tmp_path / "both", device="cpu").tasks == ("insert", "move")
+
+
 def test_weights_of_one_are_plain_cloning_and_others_are_not(store, trained, tmp_path):
     for name, scale in (("ones", 0.0), ("ramp", 1.0)):
         opened = EpisodeStore.open(store)

@@ -13,6 +13,7 @@ from sim.experts import AsDelta, NeverMoves, OpenLoop, Perturbed, ScriptedExpert
 from sim.experts.insert import SCRIPT
 from sim.experts.waypoints import Progress, fold, plan
 from sim.tabletop import TabletopEnv
+from sim.tabletop.tasks.insert import CLEARANCE
 
 TASKS = ("push", "pick_place", "insert")
 
@@ -55,7 +56,7 @@ def test_never_moving_never_succeeds(task):
 def test_a_misplaced_peg_jams_on_the_walls():
     def shifted(truth):
         off = truth.copy()
-        off[:, 7] += 0.009  # twice the clearance
+        off[:, 7] += 2 * CLEARANCE
         return off
 
     script = replace(SCRIPT, poses=lambda s, t: SCRIPT.poses(s, shifted(t)), resume=lambda phase, s, t: phase)

@@ -107,6 +107,14 @@ def test_wrong_inputs_are_one_line(model, starts):
         model.predict(memory, np.full((1, 4, 5), np.nan, np.float32), rngs([0]))
 
 
+def test_a_task_that_it_was_not_trained_on_is_refused_unless_named(trained, model, starts):
+    obs = starts([0])
+    strange = Obs(obs.frames, obs.state, None, ("insert",))
+    with pytest.raises(UserError, match="was trained on 'move', here the task is 'insert'"):
+        model.start(strange)
+    assert load_world_model(trained, device="cpu", tasks=["insert"]).start(strange).task == ("insert",)
+
+
 def test_damaged_weights_are_named(trained, tmp_path):
     import shutil
 

@@ -9,7 +9,7 @@ from sim.tabletop.scene import FIXTURE, OBJECT
 from sim.tabletop.task import Start, Task, object_upright, target_distance, uniform
 
 HALF, HALF_HEIGHT = 0.013, 0.030  # of the peg
-CLEARANCE = 0.0045  # on each side
+CLEARANCE = 0.008  # on each side
 WALL, DEPTH = 0.006, 0.024  # half thickness and height of the socket's walls
 
 

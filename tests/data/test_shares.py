@@ -1,0 +1,38 @@
+"""Shares of a mixture: what an audit of claimed successes does to them."""
+
+import pytest
+
+from robowm.artefacts import write_artefact
+from robowm.data.fake import fake_store
+from robowm.data.shares import held, open_shares
+from robowm.errors import UserError
+
+
+def audit(folder, store, true, false, fingerprint="f"):
+    confusion = {"true_positive": true, "false_positive": false, "true_negative": 0, "false_negative": 0}
+    inputs = {"imagined": store.fingerprint()}
+    write_artefact(folder, kind="imagined_vs_real", fingerprint=fingerprint, inputs=inputs, config={}, confusion=confusion)
+    return folder
+
+
+def test_a_share_follows_how_many_claims_held(tmp_path):
+    stores = [fake_store(tmp_path / name, [5, 6]) for name in "ab"]
+    folder = audit(tmp_path / "audit", stores[1], true=43, false=55)
+    shares, _, inputs = open_shares([{"path": stores[0].path}, {"path": stores[1].path, "share": 0.5, "audit": folder}])
+    assert shares[0].share == 1 and shares[1].share == pytest.approx(0.5 * 0.44)
+    assert inputs == {"store0": stores[0].fingerprint(), "store1": stores[1].fingerprint(), "store1.audit": "f"}
+    assert "audit" not in shares[1].settings() and shares[1].settings()["share"] == shares[1].share
+
+
+@pytest.mark.parametrize(("true", "false", "expected"), [(0, 0, 1 / 2), (0, 98, 1 / 100), (98, 0, 99 / 100)])
+def test_no_count_makes_a_share_of_0_or_1(true, false, expected):
+    assert held({"true_positive": true, "false_positive": false}) == expected
+
+
+def test_an_audit_of_another_store_is_refused(tmp_path):
+    audited, other = fake_store(tmp_path / "a", [5]), fake_store(tmp_path / "b", [6])
+    folder = audit(tmp_path / "audit", audited, 1, 1)
+    with pytest.raises(UserError, match="run evaluate-imagined on it"):
+        open_shares([{"path": other.path, "audit": folder}])
+    with pytest.raises(UserError, match="does not exist"):
+        open_shares([{"path": other.path, "audit": tmp_path / "nothing"}])
