@@ -1,4 +1,4 @@
-"""Progress of a long loop: a bar where someone is watching, and ``progress.json`` for the flywheel that runs the loop as a stage."""
+"""Progress of a long loop: a bar where someone is watching, a line a minute in a log, and ``progress.json`` for the flywheel."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 PROGRESS = "progress.json"
 WRITE_EVERY = 1.0  # seconds between two writes of the file
+SAY_EVERY = 60.0  # seconds between two lines where there is no terminal
 
 
 class Progress:
@@ -25,6 +26,7 @@ class Progress:
         self._file = None if output_dir is None else Path(output_dir) / PROGRESS
         self._total, self._label, self._start, self._done = total, label, done, done
         self._began, self._written = time.monotonic(), -WRITE_EVERY
+        self._said = self._began
         self._bar = _bar(total, label, done)
         self._write(force=True)
 
@@ -35,6 +37,10 @@ class Progress:
             if facts:
                 self._bar.set_postfix({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in facts.items()}, refresh=False)
             self._bar.update(n)
+        elif time.monotonic() - self._said >= SAY_EVERY:
+            self._said = time.monotonic()
+            shown = " ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in facts.items())
+            print(f"{self._label} {self._done}/{self._total}, {self.eta_s or 0:.0f} s left {shown}".rstrip(), file=sys.stderr, flush=True)
         self._write()
 
     @property

@@ -1,7 +1,7 @@
 import json
 import time
 
-from robowm.progress import PROGRESS, WRITE_EVERY, Progress, read_progress
+from robowm.progress import PROGRESS, SAY_EVERY, WRITE_EVERY, Progress, read_progress
 
 
 def test_the_file_ends_at_the_last_count(tmp_path):
@@ -40,3 +40,14 @@ def test_a_folder_where_nothing_reports_reads_as_none(tmp_path):
     assert read_progress(tmp_path) is None
     (tmp_path / PROGRESS).write_text("{")
     assert read_progress(tmp_path) is None
+
+
+def test_a_log_gets_a_line_a_minute(tmp_path, capsys):
+    progress = Progress(tmp_path, 100, "train", done=20)
+    progress.advance(10, loss=0.5)
+    assert capsys.readouterr().err == ""
+    progress._said -= SAY_EVERY
+    progress._began -= 5.0
+    progress.advance(10, loss=0.25)
+    progress.advance(10, loss=0.1)
+    assert capsys.readouterr().err == "train 40/100, 15 s left loss 0.25\n"

@@ -125,10 +125,22 @@ def job(cfg: DictConfig, app: App, sweep: Sweep | None = None) -> tuple[Outcome,
     if code:
         print(f"robowm {app.verb}: {line}", file=sys.stderr)
     outcome = Outcome(code, line, round(time.monotonic() - began, 1), str(output_dir), list(settings.overrides.task))
+    if not code:
+        print(*_measured(result), f"robowm {app.verb}: done in {outcome.seconds:.0f} s, see {output_dir}", sep="\n", flush=True)
     if settings.mode == RunMode.MULTIRUN:
         number = settings.job.num
         write_json(Path(settings.sweep.dir) / "status" / f"{number}.json", vars(outcome))
     return outcome, result
+
+
+def _measured(result: Any) -> list[str]:
+    """Return a line for each measured row of a result, over whole rollouts where there is a horizon."""
+    rows = result.get("rows", []) if isinstance(result, Mapping) else []
+    rows = [row for row in rows if "@" not in row["metric"] or row["metric"].endswith("@mean")]
+    return [
+        f"{row['task']}  {row['arm']}  {row['metric']}  {row['value']:.4g} [{row['low']:.4g}, {row['high']:.4g}]  n={row['n']}"
+        for row in rows
+    ]
 
 
 def _attempt(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> tuple[int, str, Any]:
@@ -151,6 +163,7 @@ def _run(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> A
     trusted = container.get("trusted", [])
     arguments = {key: _home(value) for key, value in container.items() if key not in (*RESERVED, *app.helpers)}
     check_targets(arguments, trusted)
+    _check_stores(arguments)
     run = find(container.get("run", app.run), trusted)
     arguments["output_dir"] = output_dir
     check_call(run, arguments, app.verb)
@@ -164,6 +177,19 @@ def _run(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> A
                 if callable(close := getattr(arguments[key], "close", None)):
                     stack.callback(close)
         return run(**arguments)
+
+
+def _check_stores(arguments: Mapping[str, Any]) -> None:
+    """Raise UserError for a store that is not there, before anything heavy is imported."""
+    for key in ("store", "stores", "validation_stores"):
+        given = arguments.get(key)
+        items = given if isinstance(given, list) else list(given.values()) if isinstance(given, Mapping) else [given]
+        for item in items:
+            path = item.get("path") if isinstance(item, Mapping) else item
+            if isinstance(path, str) and not Path(path).exists():
+                raise UserError(
+                    f"{key}: {path} does not exist; expected the folder of a store (robowm collect, rollout, imagine or import)"
+                )
 
 
 def compose_verb(verb: str, words: Sequence[str]) -> dict[str, Any]:

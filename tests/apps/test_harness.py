@@ -41,6 +41,8 @@ def test_groups_become_objects_nodes_stay_nodes_and_what_was_built_is_closed(fak
         (["part._target_=os.system"], "_target_ os.system is outside the trusted packages ['tests']"),
         (["model._target_=os.system"], "_target_ os.system is outside the trusted packages ['tests']"),
         (["seed=7"], "seed 7 brings bad luck; take another"),
+        (["+stores=[{path: nowhere}]"], "stores: nowhere does not exist; expected the folder of a store"),
+        (["+stores={expert: nowhere}"], "stores: nowhere does not exist; expected the folder of a store"),
         (["seed=9"], "no space left on the disk (some/file)"),
         (["steps=[1"], "steps=[1"),
     ],
@@ -50,6 +52,13 @@ def test_what_the_user_can_put_right_is_one_line_and_exit_code_2(fake_app, capfd
     err = capfd.readouterr().err
     assert line in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_finished_run_says_what_it_measured_and_where_it_is(fake_app, capfd):
+    assert run(fake_app, "part=wide") == 0
+    *rows, last = capfd.readouterr().out.splitlines()
+    assert rows == [f"fake/task  base  {metric}  0.4167 [0.25, 0.5]  n=12" for metric in ("success", "psnr@mean")]
+    assert last.startswith("robowm fake: done in ") and last.endswith(", see out")
 
 
 @pytest.mark.parametrize("word", ["seed=8", "part.width=13"])
