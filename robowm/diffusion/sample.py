@@ -25,8 +25,12 @@ def sample(denoise: Denoise, noise: Tensor, levels: Tensor, fresh: Tensor | None
     sampling: stochastic even given the first noise). Frames whose level does not change in a row stay as they are.
     """
     check_schedule(levels)
-    levels = levels.to(noise.device)
-    x = noise
+    return follow(denoise, noise, levels, fresh)
+
+
+def follow(denoise: Denoise, x: Tensor, levels: Tensor, fresh: Tensor | None = None) -> Tensor:
+    """Move ``x`` [B, F, ...] from the first to the last row of ``levels``, which may end above 0; see ``sample``."""
+    levels = levels.to(x.device)
     for i, (now, following) in enumerate(pairwise(levels)):
         t, s = (spread(level.expand(x.shape[:2]), x) for level in (now, following))
         x0 = denoise(x, now.expand(x.shape[:2]))

@@ -1,7 +1,6 @@
 """Noise schedules as data: a table of levels f32 [N+1, F], one row per sampling step, one column per frame, falling to 0.
 
-``together`` gives every frame the same level. A table whose columns fall one after another denoises early frames first (Diffusion Forcing,
-Chen et al. 2024; Rolling Diffusion, Ruhe et al. 2024); the sampler takes any table, so such a schedule is a function that returns one.
+The sampler takes any table, so a schedule is a function that returns one.
 """
 
 from __future__ import annotations
@@ -14,9 +13,22 @@ from robowm.errors import UserError
 
 def together(steps: int, frames: int) -> Tensor:
     """Return levels 1, (steps - 1) / steps, ..., 0 for all frames alike."""
+    return staggered(steps, frames, lag=0)
+
+
+def staggered(steps: int, frames: int, lag: int) -> Tensor:
+    """Return levels [steps + lag (F - 1) + 1, F]: each frame takes ``steps`` steps and starts ``lag`` steps after the one before it.
+
+    With ``lag`` 1 noise grows with the distance into the future and a window of ``steps`` frames rolls forward (the pyramid of Diffusion
+    Forcing, Chen et al. 2024; Rolling Diffusion, Ruhe et al. 2024; Rolling Forcing, arXiv 2509.25161); with ``lag`` = ``steps`` one frame
+    is finished after the other. A network for such tables has seen frames with levels of their own in training.
+    """
     if steps < 1:
         raise UserError(f"sampling_steps={steps}; it must be at least 1")
-    return torch.linspace(1, 0, steps + 1)[:, None].expand(-1, frames).contiguous()
+    if lag < 0:
+        raise UserError(f"lag={lag}; frames start 0 or more sampling steps after each other")
+    taken = torch.arange(steps + lag * (frames - 1) + 1)[:, None] - lag * torch.arange(frames)
+    return 1 - taken.clamp(0, steps) / steps
 
 
 def check_schedule(levels: Tensor) -> None:

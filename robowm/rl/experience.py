@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from robowm.diffusion.sample import sample
-from robowm.diffusion.schedule import together
 from robowm.reward.fidelity import WEIGHTS, fidelity_score
 from robowm.rl.advantages import group_advantages, informative, optimality, top_and_bottom
 from robowm.types import ClipBatch
@@ -61,7 +60,7 @@ def gather(old: WorldModelNet, batch: ClipBatch, how: Sampling, generator: torch
     size, count, device = old.design.chunk, old.context_rows, rows.device
     begin = size * int(torch.randint(0, how.depth + 1, (), generator=generator, device=generator.device))
     start = torch.cat([rows[:, : count - old.design.context], rows[:, count - 1 : count].expand(-1, old.design.context, -1)], 1)
-    _, history = roll(old, start, action[:, :begin], together(how.steps, size), generator)
+    _, history = roll(old, start, action[:, :begin], old.design.schedule(how.steps), generator)
     part = slice(begin, begin + size)
     context = Context(history, torch.zeros(history.shape[:2], device=device), action[:, part])
     candidates = continuations(old, context, how, generator)  # [G, K, F, D]
@@ -82,8 +81,9 @@ def continuations(old: WorldModelNet, context: Context, how: Sampling, generator
     """Return K samples f32 [G, K, F, D] of the chunk after each context, by ancestral sampling, rounded as they would be shown."""
     repeated = Context(*(x.repeat_interleave(how.candidates, 0) for x in (context.rows, context.level, context.action)))
     shape = (len(repeated.rows), old.design.chunk, old.layout.dim)
-    noise = torch.randn((how.steps, *shape), generator=generator, device=context.rows.device)
-    found = sample(lambda x, level: old.x0(x, level, repeated), noise[0], together(how.steps, old.design.chunk), fresh=noise[1:])
+    levels = old.design.schedule(how.steps)
+    noise = torch.randn((len(levels) - 1, *shape), generator=generator, device=context.rows.device)
+    found = sample(lambda x, level: old.x0(x, level, repeated), noise[0], levels, fresh=noise[1:])
     return old.layout.rounded(found).unflatten(0, (-1, how.candidates))
 
 

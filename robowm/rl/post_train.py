@@ -20,7 +20,6 @@ from robowm.data.sampler import ClipSampler
 from robowm.data.shares import StoreShare, open_shares
 from robowm.data.spec import tasks_of
 from robowm.diffusion.flow import add_noise
-from robowm.diffusion.schedule import together
 from robowm.errors import UserError
 from robowm.metrics.fidelity import LPIPS_SMALLEST
 from robowm.rl.experience import Experience, Sampling, gather
@@ -77,16 +76,16 @@ class NftLoss:
     def __call__(self, model: PostTrained, batch: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         model.follow(self.how)
         experience, terms = gather(model.old, batch, self.how.sampling, generator)
-        levels = together(self.how.sampling.steps, model.theta.design.chunk)[:-1, 0].tolist()
-        found = [self.at_level(model, experience, level, generator) for level in levels]
+        levels = model.theta.design.schedule(self.how.sampling.steps)[:-1].to(experience.sample.device)
+        found = [self.at_levels(model, experience, row, generator) for row in levels]
         means = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
         loss = means["nft"] + self.how.reference * means.get("reference", 0.0)
         return loss, {**{name: mean.detach() for name, mean in means.items()}, **terms}
 
-    def at_level(self, model: PostTrained, experience: Experience, level: float, generator: torch.Generator) -> dict[str, Tensor]:
-        """Return the mean errors of the kept candidates, noised afresh to one of the sampler's levels."""
+    def at_levels(self, model: PostTrained, experience: Experience, row: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        """Return the mean errors of the kept candidates, noised afresh to a row [F] of the sampler's levels."""
         x0, context = experience.sample, experience.context
-        levels = torch.full(x0.shape[:2], level, device=x0.device)
+        levels = row.expand(x0.shape[:2])
         x = add_noise(x0, torch.randn(x0.shape, generator=generator, device=x0.device), levels)
         theta = model.theta.x0(x, levels, context).float()
         with torch.no_grad():
@@ -97,9 +96,10 @@ class NftLoss:
             with torch.no_grad():
                 ref = model.ref.x0(x, levels, context).float()
             errors["reference"] = reference_errors(theta, ref)
-        if not experience.valid.any():  # no group had candidates that differ: nothing to learn, but the graph must reach every weight
+        valid = experience.valid & (levels > 0)  # rows of the chunk that are finished by now are no longer denoised
+        if not valid.any():  # no group had candidates that differ: nothing to learn, but the graph must reach every weight
             return {name: 0 * error.mean() for name, error in errors.items()}
-        return {name: masked_mean(error.mean(-1), experience.valid, ones) for name, error in errors.items()}
+        return {name: masked_mean(error.mean(-1), valid, ones) for name, error in errors.items()}
 
 
 def run(

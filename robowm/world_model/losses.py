@@ -66,6 +66,7 @@ class TeacherForcing:
     state_noise: float = 0.1  # the same level means this much for proprioception, relative to pixels
     cold_start: float = 0.15  # share of clips whose context repeats the current row
     pure_noise: float = 0.8  # share of clips whose rows to predict are pure noise
+    own_levels: float = 0.0  # share of clips whose rows have a noise level each (Diffusion Forcing, Chen et al. 2024): for lag > 0
     state_weight: float = 1.0  # of the proprioception's error beside the pixels'
     perceptual_weight: float = 0.1  # of LPIPS beside the pixels' error; 0 switches it off
     perceptual_pictures: int = 8  # pictures of a batch that it looks at, drawn anew each time; all of them cost as much as the network
@@ -89,8 +90,17 @@ class TeacherForcing:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the weighted loss of denoising ``clean`` [B, F, D] in ``context``, and its raw terms."""
         level = draw_levels((len(clean), 1), self.pure_noise, generator).expand(clean.shape[:2])
+        if self.own_levels > 0:
+            apart = torch.rand((len(clean), 1), generator=generator, device=clean.device) < self.own_levels
+            level = draw_levels(clean.shape[:2], self.pure_noise, generator).where(apart, level)
         noise = torch.randn(clean.shape, generator=generator, device=clean.device)
-        estimate = net.x0(add_noise(clean, noise, level), level, context).float()
+        return self.compare(net, net.x0(add_noise(clean, noise, level), level, context), clean, batch, generator)
+
+    def compare(
+        self, net: WorldModelNet, estimate: Tensor, clean: Tensor, batch: ClipBatch, generator: torch.Generator
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the weighted loss of an ``estimate`` [B, F, D] of the ``clean`` rows, and its raw terms."""
+        estimate = estimate.float()
         error = (estimate - clean).square()
         terms = {
             "pixels": masked_mean(error[..., : net.layout.pixels].mean(-1), batch.action_valid, batch.weight),

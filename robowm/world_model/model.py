@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from robowm.data.normalize import Normalizer
+from robowm.diffusion.schedule import staggered
 from robowm.errors import UserError
 from robowm.nn.shape import VideoShape
 from robowm.world_model.rows import RowLayout
@@ -43,13 +44,19 @@ class Design:
     pinned: Sequence[str] = ("external",)  # cameras whose first frame stays in context; none: no pinned row
     cameras: Sequence[str] | None = None  # None: all of the data's
     sampling_steps: int = 1  # steps from noise to rows when predicting
+    lag: int = 0  # of these, by which each row of a chunk starts after the one before it
 
     def __post_init__(self):
+        staggered(1, self.chunk, self.lag)
         for name in ("context", "chunk", "sampling_steps"):
             if int(getattr(self, name)) != getattr(self, name) or getattr(self, name) < 1:
                 raise UserError(f"world_model.{name}={getattr(self, name)!r}; it must be a whole number of at least 1")
         if "_target_" not in self.network:
             raise UserError("world_model.network names no _target_, e.g. robowm.nn.unet.VideoUNet")
+
+    def schedule(self, steps: int | None = None) -> Tensor:
+        """Return the sampler's noise levels [N+1, F] with ``steps`` steps a row, by default the model's own number."""
+        return staggered(self.sampling_steps if steps is None else steps, self.chunk, self.lag)
 
 
 class WorldModelNet(nn.Module):

@@ -20,7 +20,6 @@ from torch import Tensor
 from robowm.artefacts import fingerprint_files, fingerprint_json, read_artefact, write_artefact
 from robowm.data.spec import check_tasks
 from robowm.diffusion.sample import sample
-from robowm.diffusion.schedule import together
 from robowm.errors import UserError
 from robowm.types import Obs
 from robowm.world_model.model import Context, WorldModelNet, rebuild
@@ -82,7 +81,7 @@ class LoadedWorldModel:
         self.name, self.net, self.chunk = name, net, net.design.chunk
         self.cameras, self.tasks = dict(net.layout.cameras), tuple(tasks)
         self._width, self._temperature = infer_width, temperature
-        self._schedule = together(net.design.sampling_steps if sampling_steps is None else sampling_steps, self.chunk)
+        self._schedule = net.design.schedule(sampling_steps)
         self._device = net.pinned_mask.device
 
     def start(self, obs: Obs) -> RollMemory:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from robowm.diffusion.sample import sample
-from robowm.diffusion.schedule import together
+from robowm.diffusion.sample import follow, sample
 from robowm.types import ClipBatch
 from robowm.world_model.losses import TeacherForcing, clip_rows
 from robowm.world_model.model import Context, WorldModelNet
@@ -66,12 +65,55 @@ class SelfForwarded:
         rows, action = clip_rows(net, batch)
         count, size = net.context_rows, net.design.chunk
         begin = size * int(torch.randint(1, self.depth + 1, (), generator=generator, device=generator.device))
-        levels = together(self.sampling_steps, size)
-        _, own = roll(net, rows[:, :count], action[:, :begin], levels, generator)
+        _, own = roll(net, rows[:, :count], action[:, :begin], net.design.schedule(self.sampling_steps), generator)
         true = push(rows[:, :count], rows[:, count : count + begin], bool(net.design.pinned))
         chosen = torch.rand((len(rows), 1, 1), generator=generator, device=rows.device) < self.share
         context = self.supervised.corrupt(net, own.where(chosen, true), generator)
         clean = rows[:, count + begin : count + begin + size]
         part = slice(begin, begin + size)
-        clip = replace(batch, action_valid=batch.action_valid[:, part], weight=batch.weight[:, part])
-        return self.supervised.denoise(net, clean, Context(*context, action[:, part]), clip, generator)
+        return self.supervised.denoise(net, clean, Context(*context, action[:, part]), steps_of(batch, part), generator)
+
+
+@dataclass(frozen=True)
+class SelfRollout:
+    """Loss for ``robowm.train.learner``: every chunk of a free roll is compared with the truth, in the context that the model made.
+
+    Self Forcing (Huang et al., arXiv 2506.08009) with the truth in place of a teacher, as ACC in MWM (arXiv 2603.07799): all chunks are
+    denoised down to one step drawn at random, that step alone has a gradient, and its estimate, detached, becomes context.
+    """
+
+    supervised: TeacherForcing = field(default_factory=TeacherForcing)  # whose weights of the terms count
+    depth: int = 4  # chunks rolled
+    sampling_steps: int = 1
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a training clip."""
+        return self.depth
+
+    def __call__(self, net: WorldModelNet, batch: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        rows, action = clip_rows(net, batch)
+        count, size, device = net.context_rows, net.design.chunk, rows.device
+        levels = net.design.schedule(self.sampling_steps).to(device)
+        last = int(torch.randint(0, len(levels) - 1, (), generator=generator, device=generator.device))
+        context, losses, terms = rows[:, :count], [], []
+        for begin in range(0, self.depth * size, size):
+            part = slice(begin, begin + size)
+            clip = steps_of(batch, part)
+            if not clip.action_valid.any():
+                break  # the episodes end here
+            given = Context(context, torch.zeros(context.shape[:2], device=device), action[:, part])
+            noise = torch.randn((len(rows), size, net.layout.dim), generator=generator, device=device)
+            with torch.no_grad():
+                x = follow(lambda x, level, c=given: net.x0(x, level, c), noise, levels[: last + 1])
+            estimate = net.x0(x, levels[last].expand(x.shape[:2]), given)
+            loss, parts = self.supervised.compare(net, estimate, rows[:, count + begin : count + begin + size], clip, generator)
+            losses.append(loss)
+            terms.append(parts)
+            context = push(context, net.layout.rounded(estimate.detach().float()), bool(net.design.pinned))
+        return torch.stack(losses).mean(), {name: torch.stack([part[name] for part in terms]).mean() for name in terms[0]}
+
+
+def steps_of(batch: ClipBatch, part: slice) -> ClipBatch:
+    """Return ``batch`` with the masks and weights of the steps ``part`` alone."""
+    return replace(batch, action_valid=batch.action_valid[:, part], weight=batch.weight[:, part])

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from robowm.diffusion import flow
-from robowm.diffusion.sample import clipped, sample
-from robowm.diffusion.schedule import check_schedule, together
+from robowm.diffusion.sample import clipped, follow, sample
+from robowm.diffusion.schedule import check_schedule, staggered, together
 from robowm.errors import UserError
 
 
@@ -91,6 +91,24 @@ def test_wrappers_compose():
     noise = drawn(1, 1, 2)
     assert (sample(clipped(shifted(big), -1, 1), noise, together(2, 1)) == 1).all()
     assert (sample(shifted(clipped(big, -1, 1)), noise, together(2, 1)) == 2).all()
+
+
+def test_staggered_frames_start_one_lag_after_each_other():
+    torch.testing.assert_close(together(4, 2), torch.linspace(1, 0, 5)[:, None].expand(-1, 2))
+    assert staggered(2, 3, 1).tolist() == [[1, 1, 1], [0.5, 1, 1], [0, 0.5, 1], [0, 0, 0.5], [0, 0, 0]]
+    assert staggered(2, 2, 2).tolist() == [[1, 1], [0.5, 1], [0, 1], [0, 0.5], [0, 0]]
+    for table in (staggered(3, 5, 1), staggered(1, 4, 1), staggered(4, 3, 2)):
+        check_schedule(table)
+    with pytest.raises(UserError, match="lag=-1"):
+        staggered(2, 2, -1)
+
+
+def test_a_path_may_be_followed_in_parts():
+    shrink = lambda x, level: x * (1 - level[..., None])  # noqa: E731
+    noise, table = drawn(2, 3, 4), staggered(4, 3, 1).double()
+    halfway = follow(shrink, noise, table[:4])
+    assert not torch.equal(halfway, noise) and torch.equal(follow(shrink, noise, table[:1]), noise)
+    torch.testing.assert_close(follow(shrink, halfway, table[3:]), sample(shrink, noise, table))
 
 
 def test_a_schedule_that_rises_or_never_ends_is_refused():

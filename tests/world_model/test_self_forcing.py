@@ -11,7 +11,7 @@ from robowm.types import Obs
 from robowm.world_model.losses import TeacherForcing, clip_rows
 from robowm.world_model.model import Context, Design
 from robowm.world_model.predict import LoadedWorldModel
-from robowm.world_model.self_forcing import SelfForwarded, push, roll
+from robowm.world_model.self_forcing import SelfForwarded, SelfRollout, push, roll
 from robowm.world_model.train import prepare
 from tests.world_model.conftest import NODE, train
 
@@ -85,11 +85,69 @@ def test_own_contexts_hold_what_the_model_showed_and_carry_no_gradient(parts, mo
     assert total.requires_grad and set(terms) == {"pixels", "state"}
 
 
-def test_trains_from_the_same_command_and_leaves_no_trace_of_the_longer_clips(store, tmp_path):
-    train(store, tmp_path / "wm", loss=SelfForwarded(depth=1))
+PLAIN = TeacherForcing(context_noise=0, cold_start=0, perceptual_weight=0)
+
+
+def test_a_self_rollout_learns_from_every_chunk_in_contexts_of_its_own_with_one_step_of_gradient(parts, monkeypatch):
+    net, batch = parts
+    calls, weight = [], torch.nn.Parameter(torch.zeros(()))
+
+    def records(x, level, context):
+        calls.append((context.rows.clone(), level[0, 0].item(), torch.is_grad_enabled()))
+        return drifts(x, level, context) + weight
+
+    monkeypatch.setattr(net, "x0", records)
+    total, terms = SelfRollout(PLAIN, depth=2, sampling_steps=4)(net, batch, generator(3))
+    rows, action = clip_rows(net, batch)
+    steps = len(calls) // 2
+    for chunk in (calls[:steps], calls[steps:]):
+        assert [graded for *_, graded in chunk] == [False] * (steps - 1) + [True]
+        assert [level for _, level, _ in chunk] == [1 - i / 4 for i in range(steps)]
+    expected = net.layout.rounded(drifts(rows[:, 7:11], None, Context(rows[:, :3], torch.zeros(8, 3), action[:, :4])))
+    assert torch.equal(calls[0][0], rows[:, :3])
+    torch.testing.assert_close(calls[-1][0], push(rows[:, :3], expected, True))
+    assert not calls[-1][0].requires_grad and set(terms) == {"pixels", "state"}
+    total.backward()
+    assert weight.grad != 0
+
+
+def test_a_self_rollout_exits_at_every_step_in_turn(parts, monkeypatch):
+    net, batch = parts
+    exits = set()
+    for seed in range(40):
+        seen = []
+        monkeypatch.setattr(net, "x0", lambda x, level, context, s=seen: s.append(level[0, 0].item()) or drifts(x, level, context))
+        SelfRollout(PLAIN, depth=1, sampling_steps=3)(net, batch, generator(seed))
+        exits.add(round(seen[-1], 3))
+    assert exits == {1.0, 0.667, 0.333}
+
+
+def test_a_self_rollout_of_one_chunk_and_step_is_teacher_forcing_at_pure_noise(parts):
+    net, batch = parts
+    found, _ = SelfRollout(PLAIN, depth=1)(net, batch, generator())
+    rows, action = clip_rows(net, batch)
+    context = Context(rows[:, :3], torch.zeros(8, 3), action[:, :4])
+    clip = replace(batch, action_valid=batch.action_valid[:, :4], weight=batch.weight[:, :4])
+    expected, _ = replace(PLAIN, pure_noise=1.0).denoise(net, rows[:, 3:7], context, clip, generator())
+    torch.testing.assert_close(found, expected, rtol=0.05, atol=0)  # another draw of the noise
+
+
+def test_rows_with_levels_of_their_own_are_the_asked_share(parts, monkeypatch):
+    net, batch = parts
+    seen = []
+    monkeypatch.setattr(net, "x0", lambda x, level, context: seen.append(level) or drifts(x, level, context))
+    for seed in range(40):
+        replace(PLAIN, pure_noise=0.0, own_levels=0.25)(net, batch, generator(seed))
+    apart = torch.cat([(level != level[:, :1]).any(1) for level in seen]).float().mean()
+    assert 0.17 < apart < 0.33
+
+
+@pytest.mark.parametrize("loss", [SelfForwarded(depth=1), SelfRollout(depth=2)])
+def test_trains_from_the_same_command_and_leaves_no_trace_of_the_longer_clips(store, tmp_path, loss):
+    train(store, tmp_path / "wm", loss=loss)
     losses = [line["loss"] for line in read_log(tmp_path / "wm" / LOG)]
     assert np.isfinite(losses).all()
     from robowm.artefacts import read_artefact
 
     record = read_artefact(tmp_path / "wm", "world_model")
-    assert record["config"]["loss"]["_target_"].endswith("self_forcing.SelfForwarded") and record["model"]["design"]["chunk"] == 4
+    assert record["config"]["loss"]["_target_"].endswith(f"self_forcing.{type(loss).__name__}") and record["model"]["design"]["chunk"] == 4
