@@ -8,6 +8,8 @@ spreads r over the whole of [0, 1] instead of bunching it around one half.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,15 @@ def group_advantages(reward: Tensor) -> Tensor:
     _check(reward)
     centred = reward - reward.mean(1, keepdim=True)
     return centred / (reward.std(1, keepdim=True, correction=0) + EPS)
+
+
+def mixed_advantages(rewards: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
+    """Return the weighted mean of the advantages f32 [G, K] of each of ``rewards`` {metric: [G, K], larger is better}.
+
+    Kept apart until here, no metric drowns the others by its spread (WorldCompass, arXiv 2602.09022; Astrolabe, arXiv 2603.17051).
+    """
+    total = sum(weights.values())
+    return sum(weight / total * group_advantages(rewards[name]) for name, weight in weights.items())
 
 
 def optimality(advantage: Tensor, clip: float = 1.0) -> Tensor:

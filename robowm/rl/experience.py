@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from robowm.diffusion.sample import sample
+from robowm.errors import UserError, nearest
 from robowm.reward.fidelity import WEIGHTS, fidelity_score
-from robowm.rl.advantages import group_advantages, informative, optimality, top_and_bottom
+from robowm.rl.advantages import group_advantages, informative, mixed_advantages, optimality, top_and_bottom
+from robowm.rl.reference import disagreement
 from robowm.types import ClipBatch
 from robowm.world_model.losses import clip_rows
 from robowm.world_model.model import Context, WorldModelNet
@@ -30,7 +32,9 @@ class Experience:
     context: Context  # rows [M, C, D], level [M, C], action [M, F, A]
     sample: Tensor  # f32 [M, F, D], the candidate itself
     r: Tensor  # f32 [M], its optimality in [0, 1]
+    overrated: Tensor  # f32 [M], by how many ranks the main metric prefers it to the other metrics; zeros without a main metric
     valid: Tensor  # bool [M, F], steps inside the episode, of groups whose candidates differ
+    near: Tensor | None = None  # bool [M], held near the reference; None: not decided yet
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,16 @@ class Sampling:
     smallest_std: float = 0.0  # groups whose rewards differ less are passed over
     clip: float = 1.0  # of advantages
     reward: Mapping[str, float] = field(default_factory=lambda: dict(WEIGHTS))
+    mix: Mapping[str, float] | None = None  # {metric: weight} of advantages that are kept apart until mixed; None: rewards are summed
+    main: str | None = None  # metric of the reward that the others check, see reference.py
     reward_noise: float = 0.0  # deviation of noise on the rewards; with weights of 0 they are random, a control
+
+    def __post_init__(self):
+        for name in [*(self.mix or ()), *([] if self.main is None else [self.main])]:
+            if name not in self.reward:
+                raise UserError(f"nft.sampling: {name!r} is no metric of the reward; {nearest(name, self.reward)}")
+        if self.main is not None and len(self.reward) < 2:
+            raise UserError(f"nft.sampling.main={self.main} has no other metric to check it; name two or more in the reward")
 
     @property
     def chunks(self) -> int:
@@ -67,14 +80,20 @@ def gather(old: WorldModelNet, batch: ClipBatch, how: Sampling, generator: torch
     valid = batch.action_valid[:, part]
     reward, terms = score(old, candidates, rows[:, count + begin : count + begin + size], valid, how.reward)
     reward = reward + how.reward_noise * torch.randn(reward.shape, generator=generator, device=device)
-    kept = top_and_bottom(reward, how.best, how.worst)  # [G, best + worst]
-    r = optimality(group_advantages(reward), how.clip).gather(1, kept)
+    metrics = by_metric(terms, how.reward)
+    advantage = group_advantages(reward) if how.mix is None else mixed_advantages(metrics, how.mix)
+    kept = top_and_bottom(advantage, how.best, how.worst)  # [G, best + worst]
+    r = optimality(advantage, how.clip).gather(1, kept)
+    others = [metrics[name] for name in metrics if name != how.main]
+    overrated = torch.zeros_like(reward) if how.main is None else disagreement(metrics[how.main], torch.stack(others))
     told = informative(reward, how.smallest_std)
     group = torch.arange(len(rows), device=device).repeat_interleave(kept.shape[1])
     chosen = Context(context.rows[group], context.level[group], context.action[group])
-    experience = Experience(chosen, candidates[group, kept.flatten()], r.flatten(), (valid & told[:, None])[group])
+    experience = Experience(
+        chosen, candidates[group, kept.flatten()], r.flatten(), overrated.gather(1, kept).flatten(), (valid & told[:, None])[group]
+    )
     spread = {"reward_std": reward.std(1, correction=0).mean(), "informative": told.float().mean()}
-    return experience, {"reward": reward.mean(), **spread, **terms}
+    return experience, {"reward": reward.mean(), **spread, **{name: term.mean() for name, term in terms.items()}}
 
 
 def continuations(old: WorldModelNet, context: Context, how: Sampling, generator: torch.Generator) -> Tensor:
@@ -90,9 +109,18 @@ def continuations(old: WorldModelNet, context: Context, how: Sampling, generator
 def score(
     net: WorldModelNet, candidates: Tensor, truth: Tensor, valid: Tensor, weights: Mapping[str, float]
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return rewards f32 [G, K] of ``candidates`` [G, K, F, D] against ``truth`` [G, F, D]: means over valid frames; and mean raw terms."""
+    """Return rewards f32 [G, K] of ``candidates`` [G, K, F, D] against ``truth`` [G, F, D], and raw terms [G, K], over valid frames."""
     shown, true = net.layout.frames(candidates), net.layout.frames(truth[:, None].expand_as(candidates))
     found = fidelity_score(shown, true, weights)
     weight = valid[:, None].float()
     weight = weight / weight.sum(-1, keepdim=True).clamp_min(1)
-    return (found.total * weight).sum(-1), {name: (term * weight).sum(-1).mean() for name, term in found.terms.items()}
+    return (found.total * weight).sum(-1), {name: (term * weight).sum(-1) for name, term in found.terms.items()}
+
+
+def by_metric(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> dict[str, Tensor]:
+    """Return {metric: rewards f32 [G, K]} from raw ``terms`` {"metric/camera": [G, K]}: means over cameras, larger is better."""
+    found = {}
+    for name, weight in weights.items():
+        views = [term for term_name, term in terms.items() if term_name.split("/")[0] == name]
+        found[name] = weight * torch.stack(views).mean(0)
+    return found

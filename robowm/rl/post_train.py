@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ from robowm.artefacts import claim, read_artefact
 from robowm.data.sampler import ClipSampler
 from robowm.data.shares import StoreShare, open_shares
 from robowm.data.spec import tasks_of
-from robowm.diffusion.flow import add_noise
+from robowm.diffusion.flow import add_noise, spread
 from robowm.errors import UserError
 from robowm.metrics.fidelity import LPIPS_SMALLEST
 from robowm.rl.experience import Experience, Sampling, gather
 from robowm.rl.losses import nft_errors, old_decay, reference_errors
+from robowm.rl.reference import Reference, disputed, is_due, moved_share
 from robowm.train.distributed import Precision
 from robowm.train.learner import Learner, fit
 from robowm.train.log import LOG, Tracker, read_log
@@ -42,8 +43,9 @@ class Nft:
 
     sampling: Sampling = field(default_factory=Sampling)
     beta: float = 1.0  # smaller: faster, less stable
-    reference: float = 0.0  # weight of staying near the model before post-training
-    decay_first: float = 0.5  # old <- d old + (1 - d) theta, d = min(first + growth * update, limit)
+    reference: Reference = field(default_factory=Reference)
+    reuse: int = 1  # updates on the same candidates, each with fresh noise; old stands still meanwhile
+    decay_first: float = 0.5  # old <- d old + (1 - d) theta, d = min(first + growth * round, limit)
     decay_growth: float = 0.01
     decay_limit: float = 0.9
 
@@ -57,14 +59,32 @@ class PostTrained(nn.Module):
         self.old.requires_grad_(False)
         self.ref.requires_grad_(False)
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("age", torch.zeros((), dtype=torch.int64))  # updates since the reference was set
+        self.register_buffer("distance", torch.zeros(()))  # between theta and the reference at the last update
+        self.register_buffer("share", torch.full((), -1.0))  # of disputed candidates; -1: as configured
+        self.register_buffer("recent", torch.full((20,), -1.0))  # mean disagreement of the last rounds; -1: none yet
+        self.held: tuple[Experience, dict[str, Tensor]] | None = None  # the round's candidates
 
     @torch.no_grad()
     def follow(self, how: Nft) -> None:
-        """Move old towards theta, as is done after each update; before the first there is nothing to follow."""
-        if self.updates > 0:
-            d = old_decay(int(self.updates) - 1, how.decay_growth, how.decay_limit, how.decay_first)
-            torch._foreach_lerp_(list(self.old.parameters()), list(self.theta.parameters()), 1 - d)
-        self.updates += 1
+        """Move old towards theta and the reference where it is due, as is done between rounds; before the first there is nothing to do."""
+        if self.updates == 0:
+            return
+        d = old_decay(int(self.updates) // how.reuse - 1, how.decay_growth, how.decay_limit, how.decay_first)
+        torch._foreach_lerp_(list(self.old.parameters()), list(self.theta.parameters()), 1 - d)
+        if is_due(how.reference, float(self.distance), int(self.age)):
+            self.ref.load_state_dict(self.theta.state_dict())
+            self.age.zero_()
+
+    def hold(self, how: Nft, overrated: Tensor) -> Tensor:
+        """Return bool [M]: the candidates of a new round that the reference holds, and remember their disagreement ``overrated`` [M]."""
+        if how.sampling.main is None:
+            return torch.ones_like(overrated, dtype=torch.bool)
+        now = float(overrated.clamp_min(0).mean())
+        share = moved_share(how.reference.share if self.share < 0 else float(self.share), now, self.recent[self.recent >= 0])
+        self.share.fill_(share)
+        self.recent.copy_(torch.cat([self.recent[1:], torch.full_like(self.recent[:1], now)]))
+        return disputed(overrated, share)
 
 
 @dataclass(frozen=True)
@@ -74,13 +94,24 @@ class NftLoss:
     how: Nft
 
     def __call__(self, model: PostTrained, batch: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        model.follow(self.how)
-        experience, terms = gather(model.old, batch, self.how.sampling, generator)
+        if int(model.updates) % self.how.reuse == 0:
+            model.follow(self.how)
+            model.held = self.round(model, batch, generator)
+        model.updates += 1
+        model.age += 1
+        experience, terms = model.held
         levels = model.theta.design.schedule(self.how.sampling.steps)[:-1].to(experience.sample.device)
         found = [self.at_levels(model, experience, row, generator) for row in levels]
         means = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
-        loss = means["nft"] + self.how.reference * means.get("reference", 0.0)
+        model.distance.fill_(float(means.get("distance", 0.0)))
+        loss = means["nft"] + self.how.reference.weight * means.get("reference", 0.0)
         return loss, {**{name: mean.detach() for name, mean in means.items()}, **terms}
+
+    def round(self, model: PostTrained, batch: ClipBatch, generator: torch.Generator) -> tuple[Experience, dict[str, Tensor]]:
+        """Return new candidates from the old copy, and what is logged of them; ``near`` says which the reference holds."""
+        experience, terms = gather(model.old, batch, self.how.sampling, generator)
+        near = model.hold(self.how, experience.overrated)
+        return replace(experience, near=near), {**terms, "held": near.float().mean()}
 
     def at_levels(self, model: PostTrained, experience: Experience, row: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """Return the mean errors of the kept candidates, noised afresh to a row [F] of the sampler's levels."""
@@ -92,10 +123,11 @@ class NftLoss:
             old = model.old.x0(x, levels, context).float()
         ones = torch.ones(experience.valid.shape, device=x0.device)
         errors = {"nft": nft_errors(theta, old, x0, experience.r, self.how.beta)}
-        if self.how.reference > 0:
+        if self.how.reference.weight > 0:
             with torch.no_grad():
                 ref = model.ref.x0(x, levels, context).float()
-            errors["reference"] = reference_errors(theta, ref)
+            errors["distance"] = reference_errors(theta, ref)
+            errors["reference"] = errors["distance"] * spread(experience.near, theta)
         valid = experience.valid & (levels > 0)  # rows of the chunk that are finished by now are no longer denoised
         if not valid.any():  # no group had candidates that differ: nothing to learn, but the graph must reach every weight
             return {name: 0 * error.mean() for name, error in errors.items()}
@@ -131,6 +163,8 @@ def run(
     config = {**described, "steps": steps, "optim": asdict(optim), "seed": seed}
     if claim(output_dir, kind=KIND, inputs=inputs, config=config) is not None:
         return read_log(output_dir / LOG)[-1]
+    if nft.reuse < 1 or save_every % nft.reuse:
+        raise UserError(f"save_every={save_every} with nft.reuse={nft.reuse}; save after whole rounds: make it a multiple of reuse")
     net = load_world_model(init_from, device="cpu").net
     if "lpips" in nft.sampling.reward and min(net.layout.size) < LPIPS_SMALLEST:
         height, width = net.layout.size

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from robowm.rl.advantages import group_advantages, informative, optimality, top_and_bottom
+from robowm.rl.advantages import group_advantages, informative, mixed_advantages, optimality, top_and_bottom
 
 
 def test_advantages_compare_within_a_group_alone():
@@ -37,3 +37,11 @@ def test_top_and_bottom_leave_the_middle_out():
         top_and_bottom(reward, 4, 3)
     with pytest.raises(ValueError, match="two candidates"):
         top_and_bottom(reward[:, :1], 1, 0)
+
+
+def test_mixed_advantages_do_not_depend_on_the_units_of_a_metric():
+    psnr, ssim = torch.randn(3, 6, generator=torch.Generator().manual_seed(0)), torch.rand(3, 6, generator=torch.Generator().manual_seed(1))
+    mixed = mixed_advantages({"psnr": psnr, "ssim": ssim}, {"psnr": 1.0, "ssim": 3.0})
+    torch.testing.assert_close(mixed, mixed_advantages({"psnr": 50 * psnr, "ssim": ssim}, {"psnr": 1.0, "ssim": 3.0}), atol=1e-2, rtol=0)
+    expected = (group_advantages(psnr) + 3 * group_advantages(ssim)) / 4
+    torch.testing.assert_close(mixed, expected)

@@ -9,8 +9,10 @@ from safetensors.torch import load_file
 from robowm.artefacts import read_artefact
 from robowm.data.fake import fake_spec, fake_store
 from robowm.data.shares import StoreShare
+from robowm.errors import UserError
 from robowm.rl.experience import Sampling, gather
 from robowm.rl.post_train import Nft, NftLoss, PostTrained, clips, run
+from robowm.rl.reference import Reference
 from robowm.train.log import LOG, read_log
 from robowm.train.optim import OptimConfig
 from robowm.world_model.losses import TeacherForcing, clip_rows
@@ -90,6 +92,7 @@ def test_old_follows_theta_and_differs_from_it_after_a_step(parts):
     net, _ = parts
     model = PostTrained(copy.deepcopy(net))
     model.follow(HOW)
+    model.updates += 1
     with torch.no_grad():
         for p in model.theta.parameters():
             p.add_(1.0)
@@ -108,9 +111,74 @@ def test_staying_near_the_reference_costs_what_was_gained(parts):
         for p in model.theta.parameters():
             p.add_(0.01)
     free, terms = NftLoss(HOW)(model, batch, generator())
-    bound, held = NftLoss(replace(HOW, reference=2.0))(model, batch, generator())
+    bound, held = NftLoss(replace(HOW, reference=Reference(weight=2.0)))(model, batch, generator())
     assert "reference" not in terms and held["reference"] > 0
     assert float(bound.detach()) > float(free.detach())
+
+
+def nudge(model, size=0.01):
+    with torch.no_grad():
+        for p in model.theta.parameters():
+            p.add_(size)
+
+
+def test_only_candidates_that_the_main_metric_overrates_are_held_near_the_reference(parts):
+    net, batch = parts
+    how = replace(HOW, sampling=replace(HOW.sampling, main="psnr", candidates=8, best=3, worst=3), reference=Reference(weight=2.0))
+    model = PostTrained(copy.deepcopy(net))
+    nudge(model)
+    _, terms = NftLoss(how)(model, batch, generator())
+    experience, _ = model.held
+    assert 0 < experience.near.sum() < len(experience.near) / 2
+    assert experience.overrated[experience.near].min() > 0
+    assert 0 < terms["reference"] < terms["distance"] and terms["held"] == experience.near.float().mean()
+    _, all_held = NftLoss(replace(how, sampling=replace(how.sampling, main=None)))(model, batch, generator())
+    torch.testing.assert_close(all_held["reference"], all_held["distance"])
+
+
+def test_the_reference_follows_once_it_is_far_away(parts):
+    net, batch = parts
+    for limit, follows in ((1e-9, True), (1e9, False)):
+        model, how = PostTrained(copy.deepcopy(net)), replace(HOW, reference=Reference(weight=1.0, limit=limit))
+        nudge(model)
+        first = NftLoss(how)(model, batch, generator())[1]["distance"]
+        second = NftLoss(how)(model, batch, generator())[1]["distance"]
+        assert first > 0 and (second == 0) == follows and (model.age == 1) == follows
+
+
+def test_advantages_may_be_kept_apart_until_they_are_mixed(parts):
+    net, batch = parts
+    apart, alone = (
+        gather(net, batch, replace(HOW.sampling, mix=mix), generator())[0] for mix in ({"ssim": 1.0, "psnr": 1.0}, {"ssim": 1.0})
+    )
+    only_ssim, _ = gather(net, batch, replace(HOW.sampling, reward={"ssim": 1.0}), generator())
+    torch.testing.assert_close(alone.r, only_ssim.r, atol=1e-3, rtol=0)
+    assert not torch.allclose(apart.r, alone.r)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"mix": {"lpips": 1.0}}, "'lpips' is no metric of the reward"),
+        ({"main": "psrn"}, "did you mean 'psnr'"),
+        ({"reward": {"psnr": 1.0}, "main": "psnr"}, "no other metric"),
+    ],
+)
+def test_metrics_that_the_reward_lacks_are_refused(change, line):
+    with pytest.raises(UserError, match=line):
+        replace(HOW.sampling, **change)
+
+
+def test_a_round_of_candidates_serves_several_updates(base, tmp_path, parts):
+    net, batch = parts
+    model, loss = PostTrained(copy.deepcopy(net)), NftLoss(replace(HOW, reuse=2))
+    held = []
+    for step in range(4):
+        loss(model, batch, generator(step))
+        held.append(model.held[0].sample)
+    assert held[0] is held[1] and held[2] is held[3] and not torch.equal(held[1], held[2])
+    with pytest.raises(UserError, match=r"save_every=3 with nft\.reuse=2"):
+        post_train(base, tmp_path / "no", nft=loss.how, save_every=3)
 
 
 def test_updates_raise_the_reward_of_what_was_better(parts):
@@ -145,10 +213,13 @@ def test_becomes_a_world_model_that_samples_as_it_was_trained(base, tmp_path):
     assert names == set(load_file(base[0] / WEIGHTS)), "old and reference copies stay out of the weights"
 
 
-def test_killed_and_resumed_it_ends_in_the_same_bits(base, tmp_path, monkeypatch):
+@pytest.mark.parametrize("reuse", [1, 2])
+def test_killed_and_resumed_it_ends_in_the_same_bits(base, tmp_path, monkeypatch, reuse):
     from robowm.rl import post_train as module
 
-    post_train(base, tmp_path / "straight")
+    sampling = replace(HOW.sampling, main="psnr")
+    nft = replace(HOW, reuse=reuse, sampling=sampling, reference=Reference(weight=0.1, every=1))
+    post_train(base, tmp_path / "straight", nft=nft)
     fit = module.fit
 
     def stops(learner, **rest):
@@ -161,8 +232,8 @@ def test_killed_and_resumed_it_ends_in_the_same_bits(base, tmp_path, monkeypatch
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(module, "fit", stops)
-        post_train(base, tmp_path / "cut")
-    post_train(base, tmp_path / "cut")
+        post_train(base, tmp_path / "cut", nft=nft)
+    post_train(base, tmp_path / "cut", nft=nft)
     one, two = (load_file(tmp_path / name / WEIGHTS) for name in ("straight", "cut"))
     assert all(torch.equal(one[name], two[name]) for name in one)
     strip = lambda lines: [{k: v for k, v in line.items() if k not in ("steps_per_s", "memory_mib")} for line in lines]  # noqa: E731
@@ -171,8 +242,6 @@ def test_killed_and_resumed_it_ends_in_the_same_bits(base, tmp_path, monkeypatch
 
 
 def test_small_pictures_are_told_which_reward_to_take(base, tmp_path):
-    from robowm.errors import UserError
-
     store = fake_store(tmp_path / "store", [12, 15], spec=fake_spec({"external": (16, 16)})).path
     node, design = {**NODE, "patch": 2}, {"pinned": []}
     with pytest.raises(UserError, match=r"found 16x16; set loss.perceptual_weight=0"):
