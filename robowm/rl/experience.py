@@ -73,7 +73,7 @@ def gather(old: WorldModelNet, batch: ClipBatch, how: Sampling, generator: torch
     size, count, device = old.design.chunk, old.context_rows, rows.device
     begin = size * int(torch.randint(0, how.depth + 1, (), generator=generator, device=generator.device))
     start = torch.cat([rows[:, : count - old.design.context], rows[:, count - 1 : count].expand(-1, old.design.context, -1)], 1)
-    _, history = roll(old, start, action[:, :begin], old.design.schedule(how.steps), generator)
+    history = roll(old, start, action[:, :begin], old.design.schedule(how.steps), generator)
     part = slice(begin, begin + size)
     context = Context(history, torch.zeros(history.shape[:2], device=device), action[:, part])
     candidates = continuations(old, context, how, generator)  # [G, K, F, D]

@@ -9,6 +9,7 @@ baseline of reinforcement learning on own rollouts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -26,22 +27,29 @@ def push(context: Tensor, rows: Tensor, pinned: bool) -> Tensor:
     return torch.cat([first, torch.cat([recent, rows], 1)[:, -recent.shape[1] :]], 1)
 
 
+def roll(net: WorldModelNet, context: Tensor, action: Tensor, levels: Tensor, generator: torch.Generator) -> Tensor:
+    """Return the context [B, C, D] after rolling free from true rows ``context`` under ``action``; see ``rolling``."""
+    for _, after in rolling(net, context, action, levels, generator):
+        context = after
+    return context
+
+
 @torch.no_grad()
-def roll(net: WorldModelNet, context: Tensor, action: Tensor, levels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Roll free from true context rows [B, C, D] under ``action`` f32 [B, m * F, A]: the rows shown [B, m * F, D] and the last context.
+def rolling(
+    net: WorldModelNet, context: Tensor, action: Tensor, levels: Tensor, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Roll free from true context rows [B, C, D] under ``action`` f32 [B, m F, A]; yield each chunk's rows [B, F, D] and the context after it.
 
     Chunks are sampled along the schedule ``levels`` [N+1, F] and rounded to grey levels, exactly as in imagination; memory is that of one
-    chunk and of the rows returned.
+    chunk, however long the roll.
     """
     pinned, clean = bool(net.design.pinned), torch.zeros(context.shape[:2], device=context.device)
-    shown = []
     for begin in range(0, action.shape[1], net.design.chunk):
         noise = torch.randn((len(context), net.design.chunk, net.layout.dim), generator=generator, device=context.device)
         given = Context(context, clean, action[:, begin : begin + net.design.chunk])
         rows = net.layout.rounded(sample(lambda x, level, c=given: net.x0(x, level, c), noise, levels))
         context = push(context, rows, pinned)
-        shown.append(rows)
-    return torch.cat(shown, 1) if shown else context[:, :0], context
+        yield rows, context
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ class SelfForwarded:
         rows, action = clip_rows(net, batch)
         count, size = net.context_rows, net.design.chunk
         begin = size * int(torch.randint(1, self.depth + 1, (), generator=generator, device=generator.device))
-        _, own = roll(net, rows[:, :count], action[:, :begin], net.design.schedule(self.sampling_steps), generator)
+        own = roll(net, rows[:, :count], action[:, :begin], net.design.schedule(self.sampling_steps), generator)
         true = push(rows[:, :count], rows[:, count : count + begin], bool(net.design.pinned))
         chosen = torch.rand((len(rows), 1, 1), generator=generator, device=rows.device) < self.share
         context = self.supervised.corrupt(net, own.where(chosen, true), generator)

@@ -11,7 +11,7 @@ from robowm.types import Obs
 from robowm.world_model.losses import TeacherForcing, clip_rows
 from robowm.world_model.model import Context, Design
 from robowm.world_model.predict import LoadedWorldModel
-from robowm.world_model.self_forcing import SelfForwarded, SelfRollout, push, roll
+from robowm.world_model.self_forcing import SelfForwarded, SelfRollout, push, roll, rolling
 from robowm.world_model.train import prepare
 from tests.world_model.conftest import NODE, train
 
@@ -45,7 +45,9 @@ def test_rolling_in_training_shows_what_imagination_shows(parts, monkeypatch):
     monkeypatch.setattr(net, "x0", drifts)
     rows, action = clip_rows(net, batch)
     start = rows[:, 2:3].expand(-1, 3, -1)
-    shown, context = roll(net, start, action, together(1, 4), generator())
+    chunks = list(rolling(net, start, action, together(1, 4), generator()))
+    shown, context = torch.cat([rows for rows, _ in chunks], 1), chunks[-1][1]
+    assert torch.equal(context, roll(net, start, action, together(1, 4), generator()))
     model = LoadedWorldModel("", net, infer_width=8)
     obs = Obs({c: f[:, 2:3].numpy() for c, f in batch.frames.items()}, batch.state[:, 2:3].numpy(), None, batch.task)
     memory, rngs = model.start(obs), [np.random.default_rng(i) for i in range(8)]
