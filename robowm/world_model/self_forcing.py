@@ -38,7 +38,7 @@ def roll(net: WorldModelNet, context: Tensor, action: Tensor, levels: Tensor, ge
 def rolling(
     net: WorldModelNet, context: Tensor, action: Tensor, levels: Tensor, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Roll free from true context rows [B, C, D] under ``action`` f32 [B, m F, A]; yield each chunk's rows [B, F, D] and the context after it.
+    """Roll free from true rows ``context`` [B, C, D] under ``action`` f32 [B, m F, A]; yield each chunk [B, F, D] and the context after it.
 
     Chunks are sampled along the schedule ``levels`` [N+1, F] and rounded to grey levels, exactly as in imagination; memory is that of one
     chunk, however long the roll.
