@@ -125,8 +125,8 @@ def test_every_verb_composes_with_its_targets(verb):
     check_targets_take(composed(verb, *FILLED.get(verb, [])))
 
 
-def stages_of(experiment, size):
-    config = composed("flywheel", f"experiment={experiment}", f"size={size}")
+def stages_of(experiment, size, *words):
+    config = composed("flywheel", f"experiment={experiment}", f"size={size}", *words)
     tasks = [config["task"]] if isinstance(config["task"], str) else config["task"]
     seeds = [config["train_seed"]] if isinstance(config["train_seed"], int) else config["train_seed"]
     return config, expand(config["stages"], tasks=tasks, train_seeds=seeds, offsets=config["offsets"], common={"size": size})
@@ -149,6 +149,16 @@ def test_every_stage_composes_and_no_start_is_used_for_two_things(experiment, si
         del used["evaluation"][name]
     for purpose, sets in used.items():
         assert sum(map(len, sets.values())) == len(set().union(*sets.values())), purpose
+
+
+def test_the_loop_may_imagine_with_a_post_trained_world_model():
+    _, stages = stages_of("demo", "tiny", "stages=loop_rl")
+    by_name = {stage.name.split("/")[1]: stage for stage in stages}
+    plain = {stage.name.split("/")[1] for stage in stages_of("demo", "tiny")[1]}
+    assert by_name.keys() - plain == {"post_trained", "evaluate_post_trained"}
+    assert "pick_place-0/post_trained" in by_name["imagined"].needs and "pick_place-0/world_model" in by_name["post_trained"].needs
+    config = composed("rl-world-model", *by_name["post_trained"].words())
+    assert keys_of("rl-world-model", config) <= set(inspect.signature(find(app_of("rl-world-model").run, config["trusted"])).parameters)
 
 
 def seeds_of(verb, config):
