@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from robowm.apps.harness import App, launch
 
 APP = App(
-    "flywheel", "robowm.flywheel.loop:run", helpers=("device", "tracking", "study", "command_line", "arms", "pairs", "notes"), claims=False
+    "flywheel",
+    "robowm.flywheel.loop:run",
+    helpers=("device", "tracking", "study", "command_line", "arms", "pairs", "notes", "subject"),
+    claims=False,
 )
 
 
