@@ -11,6 +11,7 @@ import numpy as np
 from robowm.errors import UserError
 from robowm.types import Obs, Steps
 from sim.tabletop.control import FAR, FPS, absolute, next_set_point
+from sim.tabletop.hidden import HiddenModel, draw, hidden_names
 from sim.tabletop.scene import FINGER_JOINTS, FINGER_SQUEEZE, FINGER_TRAVEL, HAND_JOINTS, TIMESTEP, build_model
 from sim.tabletop.task import ACTION_NAMES, ENVIRONMENT_STATE_NAMES, STATE_NAMES, Start, Task
 
@@ -22,13 +23,20 @@ FULL_STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # positions, velocities, 
 
 
 class Batch:
-    """At most ``n`` episodes side by side over one model. All arrays it returns have len(seeds) rows."""
+    """At most ``n`` episodes side by side, over one model or, where objects differ unseen, over one each.
 
-    def __init__(self, task: Task, n: int, image_size: int, cameras: Sequence[str], delta: bool, start_range: float):
+    All arrays it returns have len(seeds) rows. States are the engine's numbers, then the hidden ones.
+    """
+
+    def __init__(self, task: Task, n: int, image_size: int, cameras: Sequence[str], delta: bool, start_range: float, hidden: float):
         self._task, self._size, self._cameras, self._delta, self._range = task, image_size, tuple(cameras), delta, start_range
         self._model = build_model(task.bodies)
         self._model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)  # never restart an episode behind our back
-        self._datas = [mujoco.MjData(self._model) for _ in range(n)]
+        self._amount, self._truth_names = hidden, ENVIRONMENT_STATE_NAMES + hidden_names(hidden)
+        self._differing = [HiddenModel(self._model) for _ in range(n)] if hidden > 0 else []
+        self._models = [each.model for each in self._differing] or [self._model] * n
+        self._hidden = np.zeros((n, len(hidden_names(hidden))))  # f64 [n, 3 or 0]
+        self._datas = [mujoco.MjData(model) for model in self._models]
         self._positions = [data.qpos for data in self._datas]  # views into the engine's memory
         self._set_points = [data.ctrl for data in self._datas]
         self._mocaps = [(data.mocap_pos, data.mocap_quat) for data in self._datas]
@@ -43,6 +51,7 @@ class Batch:
     def reset(self, seeds: Sequence[int]) -> Obs:
         """Start one episode per seed."""
         self._seeds = np.array(seeds, int)
+        self._hide([draw(one.nominal, seed, self._amount) for one, seed in zip(self._differing, seeds, strict=False)])
         for data, seed in zip(self._datas, seeds, strict=False):
             self._place(data, self._task.sample(np.random.default_rng([2, int(seed)]), self._range))
         return self._observe_now()
@@ -52,7 +61,7 @@ class Batch:
         n, horizon = actions.shape[:2]
         rows = horizon if render_rows is None else min(render_rows, horizon)
         state = np.empty((n, horizon, len(STATE_NAMES)), np.float32)
-        truth = np.empty((n, horizon, len(ENVIRONMENT_STATE_NAMES)), np.float32)
+        truth = np.empty((n, horizon, len(self._truth_names)), np.float32)
         pictures = [] if self._cameras else None
         moving = np.flatnonzero(active)
         for k in range(horizon):
@@ -72,15 +81,18 @@ class Batch:
 
     def get_state(self) -> np.ndarray:
         """Return f64 [N, D], all that the future depends on."""
-        out = np.empty((len(self._seeds), mujoco.mj_stateSize(self._model, FULL_STATE)))
+        n = len(self._seeds)
+        out = np.empty((n, mujoco.mj_stateSize(self._model, FULL_STATE)))
         for row, data in zip(out, self._datas, strict=False):
             mujoco.mj_getState(self._model, data, row, FULL_STATE)
-        return out
+        return np.concatenate([out, self._hidden[:n]], 1)
 
     def set_state(self, states: np.ndarray) -> Obs:
         """Restore f64 [N, D] and return the observation there."""
         self._seeds = np.full(len(states), -1)
-        for state, data in zip(states, self._datas, strict=False):
+        engine, hidden = np.split(states, [mujoco.mj_stateSize(self._model, FULL_STATE)], 1)
+        self._hide(hidden)
+        for state, data in zip(engine, self._datas, strict=False):
             mujoco.mj_resetData(self._model, data)
             mujoco.mj_setState(self._model, data, state, FULL_STATE)
             self._refresh(data)
@@ -88,13 +100,19 @@ class Batch:
 
     def state_size(self) -> int:
         """Return D."""
-        return mujoco.mj_stateSize(self._model, FULL_STATE)
+        return mujoco.mj_stateSize(self._model, FULL_STATE) + self._hidden.shape[1]
 
     def close(self) -> None:
         """Free the renderer."""
         if self._renderer is not None:
             self._renderer.close()
             self._renderer = None
+
+    def _hide(self, numbers: Sequence[np.ndarray]) -> None:
+        """Give the first environments' objects their hidden ``numbers``, f64 [3] each; does nothing where none are drawn."""
+        for i, (differing, values) in enumerate(zip(self._differing, numbers, strict=False)):
+            differing.set(values)
+            self._hidden[i] = values
 
     def _place(self, data: mujoco.MjData, start: Start) -> None:
         mujoco.mj_resetData(self._model, data)
@@ -117,7 +135,7 @@ class Batch:
         for i, set_point in zip(rows, np.concatenate([after, after[:, 4:]], 1), strict=True):
             data = self._datas[i]
             self._set_points[i][:] = set_point
-            mujoco.mj_step(self._model, data, SUBSTEPS)
+            mujoco.mj_step(self._models[i], data, SUBSTEPS)
             self._refresh(data)
             if not (np.abs(self._positions[i]) < FAR).all():
                 raise UserError(f"{self._task.name}: the physics of start seed {self._seeds[i]} became unstable; please report the seed")
@@ -128,7 +146,7 @@ class Batch:
         mujoco.mj_camlight(self._model, data)
 
     def _measure(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return state f32 [N, 5] and environment state f32 [N, 10]."""
+        """Return state f32 [N, 5] and environment state f32 [N, 10], or 13 with the hidden numbers."""
         n = len(self._seeds)
         qpos = np.array(self._positions[:n])
         gripper = qpos[:, self._fingers].mean(1, keepdims=True) / FINGER_TRAVEL
@@ -136,7 +154,7 @@ class Batch:
         place = np.array([position[0, :2] for position, _ in self._mocaps[:n]])
         quat = np.array([quat[0] for _, quat in self._mocaps[:n]])
         yaw = 2 * np.arctan2(quat[:, 3:], quat[:, :1])
-        truth = np.concatenate([qpos[:, self._object : self._object + 7], place, yaw], 1)
+        truth = np.concatenate([qpos[:, self._object : self._object + 7], place, yaw, self._hidden[:n]], 1)
         return state.astype(np.float32), truth.astype(np.float32)
 
     def _look(self, active: np.ndarray) -> np.ndarray:
@@ -164,13 +182,13 @@ class Batch:
         return Obs(frames, state, truth, (self._task.sentence,) * len(state))
 
 
-def spec(cameras: Sequence[str], image_size: int, delta: bool) -> dict:
+def spec(cameras: Sequence[str], image_size: int, delta: bool, hidden: float) -> dict:
     """Return what a store needs to know about the episodes recorded here."""
     return {
         "cameras": dict.fromkeys(cameras, (image_size, image_size)),
         "state_names": list(STATE_NAMES),
         "action_names": list(ACTION_NAMES),
-        "environment_state_names": list(ENVIRONMENT_STATE_NAMES),
+        "environment_state_names": [*ENVIRONMENT_STATE_NAMES, *hidden_names(hidden)],
         "fps": FPS,
         "action_kind": "delta" if delta else "absolute",
     }
