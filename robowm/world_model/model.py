@@ -41,7 +41,7 @@ class Design:
     context: int = 2  # k, last rows that the model sees
     chunk: int = 4  # F
     pinned: Sequence[str] = ("external",)  # cameras whose first frame stays in context; none: no pinned row
-    cameras: Sequence[str] | None = None  # None: all of the data's
+    cameras: Sequence[str] | None = None  # None: all of the data's but masks
     sampling_steps: int = 1  # steps from noise to rows when predicting
 
     def __post_init__(self):

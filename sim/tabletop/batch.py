@@ -9,10 +9,10 @@ import mujoco
 import numpy as np
 
 from robowm.errors import UserError
-from robowm.types import Obs, Steps
+from robowm.types import MASK, MASK_CHANNELS, Obs, Steps
 from sim.tabletop.control import FAR, FPS, absolute, next_set_point
 from sim.tabletop.hidden import HiddenModel, draw, hidden_names
-from sim.tabletop.scene import FINGER_JOINTS, FINGER_SQUEEZE, FINGER_TRAVEL, HAND_JOINTS, TIMESTEP, build_model
+from sim.tabletop.scene import FINGER_JOINTS, FINGER_SQUEEZE, FINGER_TRAVEL, HAND_JOINTS, TIMESTEP, build_model, geom_labels
 from sim.tabletop.task import ACTION_NAMES, ENVIRONMENT_STATE_NAMES, STATE_NAMES, Start, Task
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SUBSTEPS = round(1 / FPS / TIMESTEP)
 FULL_STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # positions, velocities, set-points, mocap, warm start: all that a step depends on
+MASK_COLOURS = np.eye(1 + len(MASK_CHANNELS), 3, -1, dtype=np.uint8) * 255  # [4, 3] of labels 0 (anything else), 1, 2, 3
 
 
 class Batch:
@@ -28,8 +29,19 @@ class Batch:
     All arrays it returns have len(seeds) rows. States are the engine's numbers, then the hidden ones.
     """
 
-    def __init__(self, task: Task, n: int, image_size: int, cameras: Sequence[str], delta: bool, start_range: float, hidden: float):
+    def __init__(
+        self,
+        task: Task,
+        n: int,
+        image_size: int,
+        cameras: Sequence[str],
+        delta: bool,
+        start_range: float,
+        hidden: float,
+        masks: bool,
+    ):
         self._task, self._size, self._cameras, self._delta, self._range = task, image_size, tuple(cameras), delta, start_range
+        self._shown = camera_names(cameras, masks)
         self._model = build_model(task.bodies)
         self._model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)  # never restart an episode behind our back
         self._amount, self._truth_names = hidden, ENVIRONMENT_STATE_NAMES + hidden_names(hidden)
@@ -42,11 +54,12 @@ class Batch:
         self._mocaps = [(data.mocap_pos, data.mocap_quat) for data in self._datas]
         self._seeds = np.zeros(0, int)
         self._renderer: Renderer | None = None
-        self._last: np.ndarray | None = None  # uint8 [N, V, h, w, 3], what each environment showed last
+        self._last: np.ndarray | None = None  # uint8 [N, V, h, w, 3], what each environment showed last, masks behind pictures
         model = self._model
         self._hand = np.array([model.joint(name).qposadr[0] for name in HAND_JOINTS])
         self._fingers = np.array([model.joint(name).qposadr[0] for name in FINGER_JOINTS])
         self._object = int(model.joint("object").qposadr[0])
+        self._labels = geom_labels(model) if masks else None
 
     def reset(self, seeds: Sequence[int]) -> Obs:
         """Start one episode per seed."""
@@ -165,27 +178,35 @@ class Batch:
             self._renderer = Renderer(self._model, self._size, self._cameras)
         drawn = np.flatnonzero(active)
         self._last = self._last.copy()
-        self._last[drawn] = self._renderer.render([self._datas[i] for i in drawn])
+        datas = [self._datas[i] for i in drawn]
+        self._last[drawn, : len(self._cameras)] = self._renderer.render(datas)
+        if self._labels is not None:
+            self._last[drawn, len(self._cameras) :] = MASK_COLOURS[self._renderer.labels(datas, self._labels)]
         return self._last
 
     def _observe_now(self) -> Obs:
         state, truth = self._measure()
         pictures = None
         if self._cameras:
-            shape = (len(self._seeds), len(self._cameras), self._size, self._size, 3)
+            shape = (len(self._seeds), len(self._shown), self._size, self._size, 3)
             self._last = np.empty(shape, np.uint8)
             pictures = self._look(np.ones(len(self._seeds), bool))[:, None]
         return self._obs(pictures, state[:, None], truth[:, None])
 
     def _obs(self, pictures: np.ndarray | None, state: np.ndarray, truth: np.ndarray) -> Obs:
-        frames = {} if pictures is None else {name: pictures[:, :, v] for v, name in enumerate(self._cameras)}
+        frames = {} if pictures is None else {name: pictures[:, :, v] for v, name in enumerate(self._shown)}
         return Obs(frames, state, truth, (self._task.sentence,) * len(state))
 
 
-def spec(cameras: Sequence[str], image_size: int, delta: bool, hidden: float) -> dict:
+def camera_names(cameras: Sequence[str], masks: bool) -> tuple[str, ...]:
+    """Return the names of what is drawn, in order: pictures, then the mask of each."""
+    return (*cameras, *(name + MASK for name in cameras if masks))
+
+
+def spec(cameras: Sequence[str], image_size: int, delta: bool, hidden: float, masks: bool) -> dict:
     """Return what a store needs to know about the episodes recorded here."""
     return {
-        "cameras": dict.fromkeys(cameras, (image_size, image_size)),
+        "cameras": dict.fromkeys(camera_names(cameras, masks), (image_size, image_size)),
         "state_names": list(STATE_NAMES),
         "action_names": list(ACTION_NAMES),
         "environment_state_names": [*ENVIRONMENT_STATE_NAMES, *hidden_names(hidden)],
