@@ -66,7 +66,9 @@ def gather(old: WorldModelNet, batch: ClipBatch, how: Sampling, generator: torch
     context = Context(history, torch.zeros(history.shape[:2], device=device), action[:, part])
     candidates = continuations(old, context, how, generator)  # [G, K, F, D]
     valid = batch.action_valid[:, part]
-    reward, terms = score(old, candidates, rows[:, count + begin : count + begin + size], valid, how.reward)
+    ahead = slice(count + begin, count + begin + size)
+    masks = {name: frames[:, ahead] for name, frames in batch.frames.items() if name not in old.layout.cameras}
+    reward, terms = score(old, candidates, rows[:, ahead], masks, valid, how.reward)
     reward = reward + how.reward_noise * torch.randn(reward.shape, generator=generator, device=device)
     kept = top_and_bottom(reward, how.best, how.worst)  # [G, best + worst]
     r = optimality(group_advantages(reward), how.clip).gather(1, kept)
@@ -88,11 +90,16 @@ def continuations(old: WorldModelNet, context: Context, how: Sampling, generator
 
 
 def score(
-    net: WorldModelNet, candidates: Tensor, truth: Tensor, valid: Tensor, weights: Mapping[str, float]
+    net: WorldModelNet, candidates: Tensor, truth: Tensor, masks: Mapping[str, Tensor], valid: Tensor, weights: Mapping[str, float]
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return rewards f32 [G, K] of ``candidates`` [G, K, F, D] against ``truth`` [G, F, D]: means over valid frames; and mean raw terms."""
+    """Return rewards f32 [G, K] of ``candidates`` [G, K, F, D] against ``truth`` [G, F, D]: means over valid frames; and mean raw terms.
+
+    ``masks`` {"<camera>_mask": uint8 [G, F, h, w, 3]} belong to the truth. A term that no valid frame has is not among the means.
+    """
     shown, true = net.layout.frames(candidates), net.layout.frames(truth[:, None].expand_as(candidates))
+    true |= {name: mask[:, None].expand(-1, candidates.shape[1], *mask.shape[1:]) for name, mask in masks.items()}
     found = fidelity_score(shown, true, weights)
-    weight = valid[:, None].float()
-    weight = weight / weight.sum(-1, keepdim=True).clamp_min(1)
-    return (found.total * weight).sum(-1), {name: (term * weight).sum(-1).mean() for name, term in found.terms.items()}
+    valid = valid[:, None].expand_as(found.total)
+    weight = valid / valid.sum(-1, keepdim=True).clamp_min(1)
+    seen = {name: term[valid & ~term.isnan()] for name, term in found.terms.items()}
+    return (found.total * weight).sum(-1), {name: values.mean() for name, values in seen.items() if len(values)}
