@@ -9,6 +9,7 @@ Time runs as ``obs[t] --action[t]--> obs[t+1]``, so an episode of T steps has T+
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
@@ -18,7 +19,15 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import Tensor
 
+MASK = "_mask"  # ends the name of a camera that shows which pixels of the camera before it are what
+MASK_CHANNELS = {"gripper": 0, "object": 1, "target": 2}  # 255 where it is seen, else 0
+
 SourceKind = Literal["demo", "rollout", "guided", "imagined", "human"]
+
+
+def pictures(cameras: Iterable[str]) -> list[str]:
+    """Return the names that are pictures: all but masks, which nothing looks at that was not told to."""
+    return [name for name in cameras if not name.endswith(MASK)]
 
 
 class Controller(IntEnum):

@@ -129,23 +129,35 @@ class Renderer:
 
     def render(self, datas: Sequence[mujoco.MjData]) -> np.ndarray:
         """Return uint8 [len(datas), V, size, size, 3] RGB, row 0 at the top. The data's positions must be up to date."""
+        return self._pictures(datas, None)
+
+    def labels(self, datas: Sequence[mujoco.MjData], label: np.ndarray) -> np.ndarray:
+        """Return uint8 [len(datas), V, size, size]: ``label`` int [ngeom] (0 to 254) of the geom seen at each pixel, 0 where none is."""
+        return np.maximum(self._pictures(datas, label)[..., 0], 1) - 1
+
+    def _pictures(self, datas: Sequence[mujoco.MjData], label: np.ndarray | None) -> np.ndarray:
         count, views, size = len(datas), len(self._views), self._size
         out = np.empty((count * views, size, size, 3), np.uint8)
         self._gl.make_current()
         for first in range(0, count * views, self._tiles):
             stop = min(first + self._tiles, count * views)
             for index in range(first, stop):
-                self._draw(datas[index // views], self._views[index % views], index - first)
+                self._draw(datas[index // views], self._views[index % views], index - first, label)
             rect = mujoco.MjrRect(0, 0, size, size * (stop - first))
             pixels = np.empty((stop - first, size, size, 3), np.uint8)
             mujoco.mjr_readPixels(pixels.reshape(-1, size, 3), None, rect, self._context)
             out[first:stop] = pixels[:, ::-1]
         return out.reshape(count, views, size, size, 3)
 
-    def _draw(self, data, view, tile: int) -> None:
+    def _draw(self, data, view, tile: int, label: np.ndarray | None) -> None:
         mujoco.mjv_updateScene(self._model, data, self._option, None, view, mujoco.mjtCatBit.mjCAT_ALL.value, self._scene)
         self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
         self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
+        for flag in (mujoco.mjtRndFlag.mjRND_SEGMENT, mujoco.mjtRndFlag.mjRND_IDCOLOR):
+            self._scene.flags[flag] = label is not None
+        if label is not None:  # a geom is drawn in the colour of its segmentation id + 1, red being the lowest byte; 0 is the background
+            for geom in self._scene.geoms[: self._scene.ngeom]:
+                geom.segid = label[geom.objid]
         mujoco.mjr_render(mujoco.MjrRect(0, tile * self._size, self._size, self._size), self._scene, self._context)
 
     def close(self) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from robowm.types import Obs, Steps
+from robowm.data.fake import fake_episode, fake_spec
+from robowm.data.store import EpisodeStore
+from robowm.types import MASK, MASK_CHANNELS, Obs, Steps
 
 COUNTER_SIZE = 8
 
@@ -52,3 +56,24 @@ class NoisePolicy:
 
     def act(self, obs, memory, rngs):
         return np.stack([rng.standard_normal((self._chunk, self._dim)) for rng in rngs]).astype(np.float32), None
+
+
+def masked_store(path, lengths, first_seed=0, unseen=0):
+    """A store of fake episodes with masks: the object is the red square, the gripper the rest of the upper half.
+
+    In the wrist camera the object is never seen in the first ``unseen`` episodes, and in no episode at odd steps.
+    """
+    store = EpisodeStore.create(path, fake_spec(dict.fromkeys(("external", "wrist", f"external{MASK}", f"wrist{MASK}"), (32, 32))))
+    for i, length in enumerate(lengths):
+        episode = fake_episode(store.spec, length, first_seed + i)
+        frames = dict(episode.frames)
+        for camera in ("external", "wrist"):
+            square = (frames[camera] == (230, 60, 40)).all(-1)
+            mask = np.zeros_like(frames[camera])
+            mask[:, :16, :, MASK_CHANNELS["gripper"]] = 255 * ~square[:, :16]
+            mask[..., MASK_CHANNELS["object"]] = 255 * square
+            frames[camera + MASK] = mask
+        hidden = slice(None) if i < unseen else slice(1, None, 2)
+        frames[f"wrist{MASK}"][hidden, ..., MASK_CHANNELS["object"]] = 0
+        store.append(replace(episode, frames=frames))
+    return store

@@ -11,7 +11,7 @@ from robowm.data.normalize import RANGE_EPS
 from robowm.data.spec import check_episode, describe
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
-from robowm.types import Episode
+from robowm.types import Episode, pictures
 
 MANY = 0.9  # share of steps from which a coincidence is a pattern
 SAME = 1e-6  # metres or radians: equal up to rounding
@@ -63,7 +63,7 @@ def _length_findings(episode: Episode, i: int) -> list[Finding]:
 
 def _camera_findings(episode: Episode, i: int) -> list[Finding]:
     findings, moved = [], len(episode) > 1 and np.ptp(episode.state, axis=0).max(initial=0) > RANGE_EPS
-    cameras = list(episode.frames)
+    cameras = pictures(episode.frames)  # a mask may well be empty or stand still
     for camera in cameras:
         frames = episode.frames[camera]
         if frames.max(initial=0) == frames.min(initial=255):

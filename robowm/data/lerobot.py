@@ -127,7 +127,7 @@ def export_lerobot(
             rgb_encoder=RGBEncoderConfig(vcodec=CODEC, crf=QUALITY) if use_videos else None,
         )
         for i in range(len(store)):
-            for frame in _frames_of(store.episode(i), spec):
+            for frame in _frames_of(store.episode(i, spec.pictures()), spec):
                 dataset.add_frame(frame)
             dataset.save_episode()
         dataset.finalize()
@@ -332,7 +332,7 @@ def _features(spec: StoreSpec, use_videos: bool) -> dict[str, dict]:
 
     kind = "video" if use_videos else "image"
     axes = ["height", "width", "channels"]
-    features = {IMAGE + camera: {"dtype": kind, "shape": (*size, 3), "names": axes} for camera, size in spec.cameras.items()}
+    features = {IMAGE + camera: {"dtype": kind, "shape": (*size, 3), "names": axes} for camera, size in spec.pictures().items()}
     features[STATE] = vector(spec.state_names)
     if spec.environment_state_names is not None:
         features[ENVIRONMENT_STATE] = vector(spec.environment_state_names)

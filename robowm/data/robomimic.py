@@ -101,7 +101,7 @@ def export_robomimic(store: EpisodeStore, path: str | Path, *, validation: float
             data = file.create_group("data")
             written = np.flatnonzero(store.lengths > 0)  # robomimic has no episodes without a step
             for i in written:
-                _write_demo(data.create_group(f"demo_{i}"), store.episode(i), spec)
+                _write_demo(data.create_group(f"demo_{i}"), store.episode(i, spec.pictures()), spec)
             data.attrs["total"] = int(store.lengths.sum())
             defaults = {"env_name": store.meta(0).task, "type": 2, "env_kwargs": {"control_freq": spec.fps}}
             data.attrs["env_args"] = json.dumps(dict(env_args) if env_args is not None else defaults)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from robowm.errors import UserError, nearest
-from robowm.types import Controller, Episode, Source
+from robowm.types import MASK, Controller, Episode, Source, pictures
 
 IMAGE = "observation.images."
 STATE, ENVIRONMENT_STATE, ACTION = "observation.state", "observation.environment_state", "action"
@@ -59,6 +59,17 @@ class StoreSpec:
         """Return the arrays that each episode holds on disk."""
         truth = [] if self.environment_state_names is None else [ENVIRONMENT_STATE]
         return [*(IMAGE + camera for camera in self.cameras), STATE, *truth, ACTION, REWARD, CONTROLLER, SEGMENT]
+
+    def pictures(self) -> dict[str, tuple[int, int]]:
+        """Return the cameras that models and exports look at where none are named: all but masks."""
+        return {name: self.cameras[name] for name in pictures(self.cameras)}
+
+    def masks(self, cameras: Iterable[str], where: str) -> list[str]:
+        """Return the names of the masks of ``cameras``; UserError where one was not recorded in ``where``."""
+        names = [name + MASK for name in cameras]
+        if missing := [name for name in names if name not in self.cameras]:
+            raise UserError(f"{where} has no masks ({missing[0]}); record it with env.masks=true")
+        return names
 
     def check_cameras(self, cameras: Iterable[str], where: str, key: str = "cameras") -> None:
         """Raise UserError for the first of ``cameras`` that ``where`` lacks; ``key`` is what to set instead."""

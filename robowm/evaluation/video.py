@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from robowm.errors import UserError
+from robowm.types import pictures
 
 MIN_SIDE = 128  # pixels; smaller pictures are enlarged by a whole factor, pixels kept sharp
 GAP = 4  # dark pixels between cameras, after enlarging
@@ -17,16 +18,19 @@ QUALITY = 18  # x264's constant rate factor; small frames stay readable and smal
 
 
 def side_by_side(frames: Mapping[str, np.ndarray], min_side: int = MIN_SIDE) -> np.ndarray:
-    """Join cameras' uint8 [K, h, w, 3] left to right, each enlarged (nearest neighbour) to at least ``min_side``, with even sides."""
-    if not frames:
+    """Join cameras' uint8 [K, h, w, 3] left to right, each enlarged (nearest neighbour) to at least ``min_side``, with even sides.
+
+    Masks are left out.
+    """
+    if not (names := pictures(frames)):
         raise UserError("a video needs at least one camera, found none")
-    pictures = []
-    for picture in frames.values():
+    enlarged = []
+    for picture in (frames[name] for name in names):
         factor = max(1, -(-min_side // min(picture.shape[1:3])))
-        pictures.append(picture.repeat(factor, 1).repeat(factor, 2))
-    height = max(picture.shape[1] for picture in pictures)
+        enlarged.append(picture.repeat(factor, 1).repeat(factor, 2))
+    height = max(picture.shape[1] for picture in enlarged)
     columns = []
-    for i, picture in enumerate(pictures):
+    for i, picture in enumerate(enlarged):
         low = (height - picture.shape[1]) // 2
         left = GAP if i else 0
         columns.append(np.pad(picture, ((0, 0), (low, height - picture.shape[1] - low), (left, 0), (0, 0))))

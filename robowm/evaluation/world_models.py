@@ -6,6 +6,9 @@ Three arms on the same held-out episodes, in the pictures that are recorded (uin
 * ``copy_last``: the start frame for ever, what a model without dynamics would show;
 * ``shuffled_actions``: the model under another episode's actions. A model that ignores actions scores as well as with the right ones.
 
+A store with masks adds ``psnr_object`` and ``psnr_gripper``, means over the frames that truly show object or gripper; an episode without
+such a frame has null there and is no part of the row.
+
 ``output_dir`` holds ``episodes.jsonl`` (a line per episode and arm: each metric's mean and its curve in steps of four frames),
 ``world_model.json`` (rows and paired differences with intervals over episodes), ``strips/*.npz`` (truth and prediction) and
 ``artefact.json``. Action sets other than the expert's are part of the task's name ("tabletop/pick_place:open_loop"): an expert's actions
@@ -15,7 +18,8 @@ point at the object and leak its state, open-loop ones do not.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,11 +30,11 @@ import torch
 from robowm.artefacts import claim, fingerprint_json, write_artefact, write_json, write_text
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError, nearest
-from robowm.metrics.fidelity import fidelity
+from robowm.metrics.fidelity import FOREGROUND, fidelity, foreground_psnr
 from robowm.metrics.stats import Outcomes, outcome_pair, outcome_row
 from robowm.progress import Progress
 from robowm.protocols import WorldModel
-from robowm.types import Episode, Obs
+from robowm.types import MASK, Episode, Obs
 
 KIND = "world_model_evaluation"
 EPISODES, SUMMARY, STRIPS = "episodes.jsonl", "world_model.json", "strips"
@@ -80,7 +84,7 @@ def run(
                 group = [store.episode(int(i)) for i in numbers]
                 predicted = predict_group(world_model, group, horizon, arm, controls)
                 truth = {camera: np.stack([e.frames[camera][: horizon + 1] for e in group]) for camera in predicted[arm]}
-                lines += _score(predicted, truth, group, label, train_seed)
+                lines += _score(predicted, truth, masks_of(group, predicted[arm], horizon), group, label, train_seed)
                 for i in range(min(strips - kept, len(group))):
                     shown = predicted[arm]
                     _write_strip(output_dir / STRIPS / f"{name}_{kept}.npz", label, i, truth, shown, world_model.chunk, group[i].fps)
@@ -126,8 +130,10 @@ def summarise(lines: Sequence[Mapping[str, Any]], model: str = "world_model") ->
     rows, pairs = [], []
     for task in dict.fromkeys(line["task"] for line in lines):
         arms = list(dict.fromkeys(line["arm"] for line in lines if line["task"] == task))
-        for metric in lines[0]["values"]:
+        for metric in next(line["values"] for line in lines if line["task"] == task):
             found = {arm: outcomes(lines, task, arm, metric) for arm in arms}
+            if not any(found.values()):
+                continue  # no episode shows what it looks at
             rows += [asdict(outcome_row(task, arm, metric, found[arm])) for arm in arms]
             if metric.endswith("@mean"):
                 others = [arm for arm in arms if arm != model]
@@ -136,18 +142,24 @@ def summarise(lines: Sequence[Mapping[str, Any]], model: str = "world_model") ->
 
 
 def outcomes(lines: Sequence[Mapping[str, Any]], task: str, arm: str, metric: str) -> Outcomes:
-    """Return {training seed: {start seed: value}} of one arm and metric."""
+    """Return {training seed: {start seed: value}} of one arm and metric, without episodes where it has no value."""
     found: dict[int, dict[int, float]] = {}
     for line in lines:
-        if (line["task"], line["arm"]) == (task, arm):
+        if (line["task"], line["arm"]) == (task, arm) and line["values"][metric] is not None:
             found.setdefault(line["train_seed"], {})[line["seed"]] = line["values"][metric]
     return found
 
 
-def _score(predicted, truth, group: Sequence[Episode], task: str, train_seed: int) -> list[dict[str, Any]]:
+def masks_of(group: Sequence[Episode], cameras: Iterable[str], horizon: int) -> dict[str, np.ndarray]:
+    """Return the recorded masks {camera: uint8 [N, horizon, h, w, 3]} of rows 1 .. horizon of those ``cameras`` that have one."""
+    masked = [camera for camera in cameras if camera + MASK in group[0].frames]
+    return {camera: np.stack([e.frames[camera + MASK][1 : horizon + 1] for e in group]) for camera in masked}
+
+
+def _score(predicted, truth, masks, group: Sequence[Episode], task: str, train_seed: int) -> list[dict[str, Any]]:
     lines = []
     for arm in predicted:
-        values: list[dict[str, float]] = [{} for _ in group]
+        values: list[dict[str, float | None]] = [{} for _ in group]
         for camera, rows in truth.items():
             scores = fidelity(torch.from_numpy(predicted[arm][camera][:, 1:]), torch.from_numpy(rows[:, 1:]))
             for metric, per_frame in scores.items():
@@ -155,6 +167,11 @@ def _score(predicted, truth, group: Sequence[Episode], task: str, train_seed: in
                     value[f"{metric}/{camera}@mean"] = round(float(curve.mean()), 5)
                     for k in range(WINDOW, len(curve) + 1, WINDOW):
                         value[f"{metric}/{camera}@{k}"] = round(float(curve[k - WINDOW : k].mean()), 5)
+            for metric in FOREGROUND if camera in masks else ():
+                pair = (torch.from_numpy(side[:, 1:]) for side in (predicted[arm][camera], rows))
+                means = foreground_psnr(metric, *pair, torch.from_numpy(masks[camera])).nanmean(1)
+                for value, mean in zip(values, means.tolist(), strict=True):
+                    value[f"{metric}/{camera}@mean"] = None if math.isnan(mean) else round(mean, 5)
         labels = {"task": task, "arm": arm, "train_seed": train_seed}
         lines += [{**labels, "seed": e.source.seed, "values": value} for e, value in zip(group, values, strict=True)]
     return lines

@@ -64,8 +64,8 @@ class StoreStarts:
 
 
 def without_truth(spec: StoreSpec) -> StoreSpec:
-    """Return ``spec`` as imagined episodes have it: nobody knows the simulator state there."""
-    return dataclasses.replace(spec, environment_state_names=None)
+    """Return ``spec`` as imagined episodes have it: nobody knows the simulator state there, or what a pixel shows."""
+    return dataclasses.replace(spec, environment_state_names=None, cameras=spec.pictures())
 
 
 def join(parts: Sequence[Obs]) -> Obs:

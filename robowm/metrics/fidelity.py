@@ -1,4 +1,4 @@
-"""How close predicted frames are to true ones: PSNR, SSIM and LPIPS. One implementation for rewards and for reports.
+"""How close predicted frames are to true ones: PSNR, SSIM, LPIPS, and PSNR where a mask is. One implementation for rewards and reports.
 
 Every function takes two tensors of equal shape [..., h, w, 3], RGB, and returns f32 [...], one number per picture, so nothing is averaged
 over frames, cameras or episodes here. uint8 is meant; floating tensors in 0..255 are accepted as they are and keep their gradients.
@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from robowm.errors import UserError
 from robowm.metrics.lpips_weights import load_lpips_weights
+from robowm.types import MASK_CHANNELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,7 @@ ROUNDING = 1 / 12  # variance of rounding to whole grey levels: errors below it 
 WINDOW, WINDOW_SIGMA = 11, 1.5  # Wang et al. 2004, section III.C
 K1, K2 = 0.01, 0.03  # Wang et al. 2004, section III.B
 SLICE = 256  # pictures at a time
+FOREGROUND = {"psnr_object": MASK_CHANNELS["object"], "psnr_gripper": MASK_CHANNELS["gripper"]}  # channel of the mask each looks at
 LPIPS_SMALLEST = 31  # pixels; below it AlexNet's second pooling has nothing left to pool
 
 
@@ -36,6 +38,27 @@ def psnr(a: Tensor, b: Tensor) -> Tensor:
     """
     _check(a, b)
     return _sliced(_psnr, a, b)
+
+
+def masked_squared_error(a: Tensor, b: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean squared error over the pixels of ``mask`` bool [..., h, w], in grey levels squared, [...]; nan where it is empty."""
+    _check(a, b)
+    if mask.shape != a.shape[:-1] or mask.dtype != torch.bool:
+        raise UserError(f"a mask of pictures {tuple(a.shape)} is bool {tuple(a.shape[:-1])}, found {mask.dtype} {tuple(mask.shape)}")
+    return _sliced(_masked_error, a, b, mask[..., None])
+
+
+def masked_psnr(a: Tensor, b: Tensor, mask: Tensor) -> Tensor:
+    """Return the PSNR in dB, [...], of the pixels of ``mask`` bool [..., h, w] alone; nan where it is empty.
+
+    Such pictures do not show what is looked at; leave them out of means.
+    """
+    return _decibels(masked_squared_error(a, b, mask))
+
+
+def foreground_psnr(name: str, a: Tensor, b: Tensor, mask: Tensor) -> Tensor:
+    """Return the metric ``name`` of ``FOREGROUND``, [...], where ``mask`` is a recorded mask uint8 [..., h, w, 3] of the true picture."""
+    return masked_psnr(a, b, mask[..., FOREGROUND[name]] > 0)
 
 
 def ssim(a: Tensor, b: Tensor) -> Tensor:
@@ -70,17 +93,22 @@ def _check(a: Tensor, b: Tensor, smallest: int = 1) -> None:
         raise UserError(f"this metric needs pictures of at least {smallest} pixels a side, found {a.shape[-3]}x{a.shape[-2]}")
 
 
-def _sliced(metric: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> Tensor:
-    """Apply ``metric`` (f32 [M, 3, h, w] pairs to [M]) to slices and restore the leading shape."""
-    flat_a, flat_b = (x.reshape(-1, *x.shape[-3:]) for x in (a, b))
-    values = [
-        metric(*(x[i : i + SLICE].movedim(-1, 1).float().contiguous() for x in (flat_a, flat_b))) for i in range(0, len(flat_a), SLICE)
-    ]
+def _sliced(metric: Callable[..., Tensor], a: Tensor, *others: Tensor) -> Tensor:
+    """Apply ``metric`` (f32 [M, 3, h, w] each to [M]; a mask has one channel) to slices and restore the leading shape."""
+    flat = [x.reshape(-1, *x.shape[-3:]) for x in (a, *others)]
+    values = [metric(*(x[i : i + SLICE].movedim(-1, 1).float().contiguous() for x in flat)) for i in range(0, len(flat[0]), SLICE)]
     return torch.cat(values).reshape(a.shape[:-3]) if values else torch.zeros(a.shape[:-3], device=a.device)
 
 
 def _psnr(a: Tensor, b: Tensor) -> Tensor:
-    error = (a - b).square().mean((1, 2, 3))
+    return _decibels((a - b).square().mean((1, 2, 3)))
+
+
+def _masked_error(a: Tensor, b: Tensor, mask: Tensor) -> Tensor:
+    return ((a - b).square().mean(1, keepdim=True) * mask).sum((1, 2, 3)) / mask.sum((1, 2, 3))
+
+
+def _decibels(error: Tensor) -> Tensor:
     return 10 * torch.log10(PEAK**2 / error.clamp_min(ROUNDING))
 
 

@@ -1,11 +1,12 @@
 """Rows, paired differences and horizon curves of world models, from the per-episode lines of their evaluations.
 
-A line is ``{task, arm, train_seed, seed, values: {metric: number}}``. Intervals are a two-level bootstrap over training seeds (one world
-model each) and episodes, drawn once per arm and used for all metrics.
+A line is ``{task, arm, train_seed, seed, values: {metric: number}}``, null where an episode has none. Intervals are a two-level bootstrap
+over training seeds (one world model each) and episodes, drawn once per arm and used for all metrics.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -32,7 +33,7 @@ class Scores:
 
     metrics: tuple[str, ...]
     starts: tuple[tuple[tuple[int, int], ...], ...]  # [R][M] (training seed, start)
-    values: tuple[np.ndarray, ...]  # [R] of f64 [M, K]
+    values: tuple[np.ndarray, ...]  # [R] of f64 [M, K], nan where an episode has no value
 
 
 def read_scores(artefacts: Sequence[Artefact]) -> dict[tuple[str, str], Scores]:
@@ -52,10 +53,10 @@ def rows(found: Mapping[tuple[str, str], Scores]) -> list[dict[str, Any]]:
     kept = []
     for (task, arm), scores in found.items():
         mean, low, high = interval(scores.values)
-        n = sum(map(len, scores.values))
+        n = np.isfinite(np.concatenate(scores.values)).sum(0)
         for k, metric in enumerate(scores.metrics):
-            if _is_kept(metric, scores.metrics):
-                kept.append(asdict(EvalRow(task, arm, metric, float(mean[k]), float(low[k]), float(high[k]), n)))
+            if n[k] and _is_kept(metric, scores.metrics):
+                kept.append(asdict(EvalRow(task, arm, metric, float(mean[k]), float(low[k]), float(high[k]), int(n[k]))))
     return kept
 
 
@@ -75,10 +76,11 @@ def _pairs(task: str, a: str, b: str, ours: Scores, theirs: Scores) -> list[dict
     pooled = np.concatenate(differences)
     kept = []
     for k, metric in enumerate(ours.metrics):
-        if metric.endswith("@mean"):
-            wins, losses = float((pooled[:, k] > 0).mean()), float((pooled[:, k] < 0).mean())
+        known = pooled[np.isfinite(pooled[:, k]), k]
+        if metric.endswith("@mean") and len(known):
+            wins, losses = float((known > 0).mean()), float((known < 0).mean())
             bounds = (float(mean[k]), float(low[k]), float(high[k]))
-            kept.append(asdict(EvalPair(task, a, b, metric, *bounds, len(pooled), wins, losses)))
+            kept.append(asdict(EvalPair(task, a, b, metric, *bounds, len(known), wins, losses)))
     return kept
 
 
@@ -113,19 +115,26 @@ def strips(artefacts: Sequence[Artefact]) -> list[Strip]:
 
 
 def interval(values: Sequence[np.ndarray], seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return mean, low and high f64 [K] of R arrays [M, K]: two-level bootstrap over the R rows, then their M episodes."""
+    """Return mean, low and high f64 [K] of R arrays [M, K]: two-level bootstrap over the R rows, then their M episodes.
+
+    An episode without a value (nan) is drawn but not counted; nan where a column has none at all.
+    """
     rng = np.random.default_rng(seed)
     count = len(values)
     chosen = rng.integers(count, size=(DRAWS, count))  # [D, R] the training seed in each slot
     total = np.zeros((DRAWS, values[0].shape[1]))
+    slots = np.zeros_like(total)  # how many training seeds of a draw have a value
     for slot in range(count):
         for r, scores in enumerate(values):
             here = np.flatnonzero(chosen[:, slot] == r)
             drawn = rng.multinomial(len(scores), np.full(len(scores), 1 / len(scores)), size=len(here))  # [D', M] how often each
-            total[here] += drawn @ scores / len(scores)
+            counted = drawn @ np.isfinite(scores).astype(float)
+            total[here] += drawn @ np.nan_to_num(scores) / np.maximum(counted, 1)
+            slots[here] += counted > 0
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(total / count, [tail, 1 - tail], axis=0)
-    mean = np.mean([scores.mean(0) for scores in values], 0)
+    with np.errstate(invalid="ignore"), warnings.catch_warnings(action="ignore"):  # columns and seeds without any value
+        low, high = np.nanquantile(total / slots, [tail, 1 - tail], axis=0)
+        mean = np.nanmean([np.nanmean(scores, 0) for scores in values], 0)
     return mean, np.minimum(low, mean), np.maximum(high, mean)
 
 
@@ -133,7 +142,7 @@ def _scores(lines: Sequence[Mapping[str, Any]]) -> Scores:
     seeds = sorted({line["train_seed"] for line in lines})
     groups = [sorted((line for line in lines if line["train_seed"] == seed), key=lambda line: line["seed"]) for seed in seeds]
     metrics = tuple(lines[0]["values"])
-    values = tuple(np.array([[line["values"][metric] for metric in metrics] for line in group]) for group in groups)
+    values = tuple(np.array([[line["values"][metric] for metric in metrics] for line in group], float) for group in groups)
     return Scores(metrics, tuple(tuple((line["train_seed"], line["seed"]) for line in group) for group in groups), values)
 
 

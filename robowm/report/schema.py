@@ -19,7 +19,7 @@ from robowm.errors import UserError, nearest
 from robowm.seeds import SEED_RANGES
 
 SHARES = ("success", "success_at_end", "success_at_reset")  # metrics of one episode that are 0 or 1
-FIDELITY = ("psnr", "ssim", "lpips")
+FIDELITY = ("psnr", "ssim", "lpips", "psnr_object", "psnr_gripper")
 LOWER_IS_BETTER = ("lpips", "false_success", "seconds", "latency_ms", "rss_mib")
 
 _FIDELITY_NAME = re.compile(rf"^({'|'.join(FIDELITY)})/[A-Za-z0-9_]+@(mean|[1-9]\d*)$")

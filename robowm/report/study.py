@@ -20,7 +20,7 @@ class Curve:
 
     task: str  # with the action set: "tabletop/pick_place:open_loop"
     arm: str
-    metric: str  # psnr | ssim | lpips
+    metric: str  # psnr | ssim | lpips ...
     camera: str
     frame: np.ndarray  # int [F], 1 = the first predicted frame
     value: np.ndarray  # float [F]

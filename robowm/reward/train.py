@@ -68,7 +68,7 @@ def run(
     train, validation = as_labelled(stores), as_labelled(validation_stores)
     opened = [EpisodeStore.open(store.path) for store in (*train, *validation)]
     spec = opened[0].spec
-    names = list(spec.cameras) if cameras is None else list(cameras)
+    names = list(spec.pictures()) if cameras is None else list(cameras)
     spec.check_cameras(names, str(opened[0].path))
     net_config = describe_net({name: spec.cameras[name] for name in names}, rows, width)
     described = [asdict(store) for store in (*train, *validation)]

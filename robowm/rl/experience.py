@@ -78,7 +78,9 @@ def gather(old: WorldModelNet, batch: ClipBatch, how: Sampling, generator: torch
     context = Context(history, torch.zeros(history.shape[:2], device=device), action[:, part])
     candidates = continuations(old, context, how, generator)  # [G, K, F, D]
     valid = batch.action_valid[:, part]
-    reward, terms = score(old, candidates, rows[:, count + begin : count + begin + size], valid, how.reward)
+    ahead = slice(count + begin, count + begin + size)
+    masks = {name: frames[:, ahead] for name, frames in batch.frames.items() if name not in old.layout.cameras}
+    reward, terms = score(old, candidates, rows[:, ahead], masks, valid, how.reward)
     reward = reward + how.reward_noise * torch.randn(reward.shape, generator=generator, device=device)
     metrics = by_metric(terms, how.reward)
     advantage = group_advantages(reward) if how.mix is None else mixed_advantages(metrics, how.mix)
@@ -93,7 +95,11 @@ def gather(old: WorldModelNet, batch: ClipBatch, how: Sampling, generator: torch
         chosen, candidates[group, kept.flatten()], r.flatten(), overrated.gather(1, kept).flatten(), (valid & told[:, None])[group]
     )
     spread = {"reward_std": reward.std(1, correction=0).mean(), "informative": told.float().mean()}
-    return experience, {"reward": reward.mean(), **spread, **{name: term.mean() for name, term in terms.items()}}
+    return experience, {
+        "reward": reward.mean(),
+        **spread,
+        **{name: term.nanmean() for name, term in terms.items() if not term.isnan().all()},
+    }
 
 
 def continuations(old: WorldModelNet, context: Context, how: Sampling, generator: torch.Generator) -> Tensor:
@@ -107,20 +113,27 @@ def continuations(old: WorldModelNet, context: Context, how: Sampling, generator
 
 
 def score(
-    net: WorldModelNet, candidates: Tensor, truth: Tensor, valid: Tensor, weights: Mapping[str, float]
+    net: WorldModelNet, candidates: Tensor, truth: Tensor, masks: Mapping[str, Tensor], valid: Tensor, weights: Mapping[str, float]
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return rewards f32 [G, K] of ``candidates`` [G, K, F, D] against ``truth`` [G, F, D], and raw terms [G, K], over valid frames."""
+    """Return rewards f32 [G, K] of ``candidates`` [G, K, F, D] against ``truth`` [G, F, D], and raw terms [G, K]: means over valid frames.
+
+    ``masks`` {"<camera>_mask": uint8 [G, F, h, w, 3]} belong to the truth. A term that no valid frame of a group has is nan there.
+    """
     shown, true = net.layout.frames(candidates), net.layout.frames(truth[:, None].expand_as(candidates))
+    true |= {name: mask[:, None].expand(-1, candidates.shape[1], *mask.shape[1:]) for name, mask in masks.items()}
     found = fidelity_score(shown, true, weights)
-    weight = valid[:, None].float()
-    weight = weight / weight.sum(-1, keepdim=True).clamp_min(1)
-    return (found.total * weight).sum(-1), {name: (term * weight).sum(-1) for name, term in found.terms.items()}
+    valid = valid[:, None].expand_as(found.total)
+    weight = valid / valid.sum(-1, keepdim=True).clamp_min(1)
+    return (found.total * weight).sum(-1), {name: term.where(valid, torch.nan).nanmean(-1) for name, term in found.terms.items()}
 
 
 def by_metric(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> dict[str, Tensor]:
-    """Return {metric: rewards f32 [G, K]} from raw ``terms`` {"metric/camera": [G, K]}: means over cameras, larger is better."""
+    """Return {metric: rewards f32 [G, K]} from raw ``terms`` {"metric/camera": [G, K]}: means over cameras, larger is better.
+
+    What no camera shows (nan) counts as 0 for all candidates of the group alike.
+    """
     found = {}
     for name, weight in weights.items():
         views = [term for term_name, term in terms.items() if term_name.split("/")[0] == name]
-        found[name] = weight * torch.stack(views).mean(0)
+        found[name] = weight * torch.stack(views).nanmean(0).nan_to_num()
     return found

@@ -19,9 +19,10 @@ from robowm.artefacts import claim, read_artefact
 from robowm.data.sampler import ClipSampler
 from robowm.data.shares import StoreShare, open_shares
 from robowm.data.spec import tasks_of
+from robowm.data.store import EpisodeStore
 from robowm.diffusion.flow import add_noise, spread
 from robowm.errors import UserError
-from robowm.metrics.fidelity import LPIPS_SMALLEST
+from robowm.metrics.fidelity import FOREGROUND, LPIPS_SMALLEST
 from robowm.rl.experience import Experience, Sampling, gather
 from robowm.rl.losses import nft_errors, old_decay, reference_errors
 from robowm.rl.reference import Reference, disputed, is_due, moved_share
@@ -169,7 +170,7 @@ def run(
     if "lpips" in nft.sampling.reward and min(net.layout.size) < LPIPS_SMALLEST:
         height, width = net.layout.size
         raise UserError(f"LPIPS needs pictures of at least {LPIPS_SMALLEST} pixels, the model's are {height}x{width}; set reward=pixels")
-    sampler = clips(net, shares, batch_size, seed, nft.sampling.chunks)
+    sampler = clips(net, shares, batch_size, seed, nft.sampling)
     model = fit(
         Learner(PostTrained(net), sampler.batch, NftLoss(nft)),
         steps=steps,
@@ -190,10 +191,14 @@ def run(
     return read_log(output_dir / LOG)[-1]
 
 
-def clips(net: WorldModelNet, shares: Sequence[StoreShare], batch_size: int, seed: int, chunks: int) -> ClipSampler:
-    """Return the sampler of clips of ``chunks`` chunks for an existing model."""
-    observed, acted = offsets(net.design, chunks)
+def clips(net: WorldModelNet, shares: Sequence[StoreShare], batch_size: int, seed: int, how: Sampling) -> ClipSampler:
+    """Return the sampler of clips of ``how.chunks`` chunks for an existing model, with masks where its reward looks at them."""
+    observed, acted = offsets(net.design, how.chunks)
     names = list(net.layout.cameras)
+    if not FOREGROUND.keys().isdisjoint(how.reward):
+        for share in shares:
+            masks = EpisodeStore.open(share.path).spec.masks(net.layout.cameras, str(share.path))
+        names += masks
     sampler = ClipSampler(
         shares, cameras=names, obs_offsets=observed, action_offsets=acted, batch_size=batch_size, seed=seed, anchors="future"
     )

@@ -194,10 +194,13 @@ def _batches(batch: Callable[[int], Any], steps: range, runtime: Runtime) -> Ite
 
 
 class _Record:
-    """Means of the terms since the last line, speed and memory; to the file, the tracker and the progress bar, from the main process."""
+    """Means of the terms since the last line, speed and memory; to the file, the tracker and the progress bar, from the main process.
+
+    A term that some steps lack is averaged over the others.
+    """
 
     def __init__(self, folder: Path, first: int, steps: int, label: str, config: Mapping[str, Any], tracker, runtime: Runtime) -> None:
-        self._runtime, self._sums, self._count, self._clock = runtime, {}, 0, time.perf_counter()
+        self._runtime, self._terms, self._count, self._clock = runtime, {}, 0, time.perf_counter()
         self._log = JsonlLog(folder / LOG, first) if runtime.is_main else None
         self._tracker = SafeTracker(tracker if runtime.is_main else None)
         self._tracker.start(folder, config)
@@ -205,7 +208,8 @@ class _Record:
 
     def add(self, step: int, terms: Mapping[str, Tensor]) -> None:
         for name, value in terms.items():
-            self._sums[name] = self._sums[name] + value.double() if name in self._sums else value.double()
+            total, count = self._terms.get(name, (0.0, 0))
+            self._terms[name] = total + value.double(), count + 1
         self._count += 1
         if self._progress is not None:
             self._progress.advance()
@@ -214,11 +218,11 @@ class _Record:
         if self._log is None:
             return
         now = time.perf_counter()
-        values = {name: float(total) / self._count for name, total in self._sums.items()}
+        values = {name: float(total) / count for name, (total, count) in self._terms.items()}
         values |= {"steps_per_s": self._count / (now - self._clock), "memory_mib": peak_memory_mib(self._runtime.device)}
         self._log.write({"step": done, **values})
         self._tracker.log(values, done)
-        self._sums, self._count, self._clock = {}, 0, now
+        self._terms, self._count, self._clock = {}, 0, now
 
     def close(self) -> None:
         if self._log is not None:

@@ -42,7 +42,7 @@ class Design:
     context: int = 2  # k, last rows that the model sees
     chunk: int = 4  # F
     pinned: Sequence[str] = ("external",)  # cameras whose first frame stays in context; none: no pinned row
-    cameras: Sequence[str] | None = None  # None: all of the data's
+    cameras: Sequence[str] | None = None  # None: all of the data's but masks
     sampling_steps: int = 1  # steps from noise to rows when predicting
     lag: int = 0  # of these, by which each row of a chunk starts after the one before it
 

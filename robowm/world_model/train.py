@@ -107,7 +107,7 @@ def continued(init_from: Path | str, fresh: WorldModelNet) -> tuple[WorldModelNe
 def prepare(shares: Sequence[StoreShare], design: Design, batch_size: int, seed: int, chunks: int = 1) -> tuple[ClipSampler, WorldModelNet]:
     """Return the sampler of training clips of ``chunks`` chunks and a fresh model whose normalisers fit all of the data."""
     spec = EpisodeStore.open(shares[0].path).spec
-    cameras = list(spec.cameras) if design.cameras is None else list(design.cameras)
+    cameras = list(spec.pictures()) if design.cameras is None else list(design.cameras)
     spec.check_cameras(cameras, str(shares[0].path), "world_model.cameras")
     observed, acted = offsets(design, chunks)
     sampler = ClipSampler(

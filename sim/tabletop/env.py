@@ -18,6 +18,7 @@ from sim.tabletop.workers import Pool
 
 CAMERAS = ("external", "wrist")
 MIN_SIZE = 16
+MOST_HIDDEN = 2.0  # masses and frictions up to 16 times either way; the physics was tried up to here
 
 
 class TabletopEnv:
@@ -37,9 +38,12 @@ class TabletopEnv:
         render_rows: draw only the last so many rows of each chunk (a policy that looks at two rows needs two). ``Obs.frames`` then has
             fewer rows than ``Obs.state``, and run_episodes returns episodes without frames, which no store accepts. May be set any time.
         workers: processes to spread the episodes over; 1 = none.
+        hidden: above 0 the object's mass, its sliding and its grip friction differ from start to start, unseen by any camera, and are the
+            last three of environment_state; at 1 they reach 4, 4 and 2 times their nominal values up and down.
+        masks: draw beside each camera also "<camera>_mask": 255 in channel 0 where the gripper is seen, in 1 the object, in 2 the target.
 
     Raises:
-        UserError: unknown task, camera or action kind; a size out of range; later: no OpenGL, NaN or a wrong shape in actions.
+        UserError: unknown task, camera or action kind; a size or amount out of range; later: no OpenGL, NaN or a wrong shape in actions.
     """
 
     fps = FPS
@@ -54,26 +58,33 @@ class TabletopEnv:
         action_kind: Literal["absolute", "delta"] = "absolute",
         start_range: float = 1.0,
         render_rows: int | None = None,
+        hidden: float = 0.0,
+        masks: bool = False,
     ):
         _check(image_size, cameras, action_kind, n, workers)
+        if not 0 <= hidden <= MOST_HIDDEN:
+            raise UserError(f"hidden={hidden}; choose 0 (nothing) to {MOST_HIDDEN:g}")
         loaded = load_task(task)
         self.n, self.task_name, self.render_rows = n, f"tabletop/{loaded.name}", render_rows
         self.action_kind, self.cameras, self.image_size = action_kind, tuple(cameras), image_size
+        self._hidden, self._masks = hidden, masks
         settings = {
             "image_size": image_size,
             "cameras": self.cameras,
             "delta": action_kind == "delta",
             "start_range": start_range,
+            "hidden": hidden,
+            "masks": masks,
         }
         self._batch = Batch(loaded, n, **settings) if workers == 1 else Pool(task, n, workers, **settings)
         self._running = 0  # episodes since the last reset
 
     def spec(self) -> dict:
         """Return cameras, names, fps and action kind: the fields of a store's specification."""
-        return spec(self.cameras, self.image_size, self.action_kind == "delta")
+        return spec(self.cameras, self.image_size, self.action_kind == "delta", self._hidden, self._masks)
 
     def reset(self, seeds: Sequence[int]) -> Obs:
-        """See Env. Start states depend on (task, start_range, seed) alone."""
+        """See Env. Start states depend on (task, start_range, hidden, seed) alone."""
         if not 0 < len(seeds) <= self.n:
             raise UserError(f"{self.task_name}: {len(seeds)} seeds for an environment with n={self.n}; pass 1 to {self.n}")
         self._running = len(seeds)

@@ -7,6 +7,9 @@ set-point. A task adds one free body called ``object`` and one mocap body called
 from __future__ import annotations
 
 import mujoco
+import numpy as np
+
+from robowm.types import MASK_CHANNELS
 
 TIMESTEP = 0.01
 FINGER_TRAVEL = 0.034  # of each finger, from 70 mm apart to 2 mm
@@ -15,6 +18,8 @@ MAX_SIZE = 256  # pixels
 
 HAND_JOINTS = ("hand_x", "hand_y", "hand_z", "hand_yaw")
 FINGER_JOINTS = ("finger_left", "finger_right")
+
+PARTS = {"gripper": ("hand", *FINGER_JOINTS), "object": ("object",), "target": ("target",)}  # bodies of what masks show
 
 # Who touches whom: fingers (1) and fixtures (2) touch objects, fingers touch fixtures, nothing else touches.
 OBJECT = 'contype="4" conaffinity="3"'
@@ -80,3 +85,11 @@ def build_model(bodies: str) -> mujoco.MjModel:
     """Compile the shared scene with a task's ``bodies`` (MJCF: a free body ``object``, a mocap body ``target``)."""
     xml = _SCENE.format(timestep=TIMESTEP, travel=FINGER_TRAVEL, seen_only=SEEN_ONLY, bodies=bodies)
     return mujoco.MjModel.from_xml_string(xml)
+
+
+def geom_labels(model: mujoco.MjModel) -> np.ndarray:
+    """Return int [ngeom]: 1 + the mask channel in which a geom shows, 0 for none."""
+    labels = np.zeros(model.ngeom, int)
+    for part, bodies in PARTS.items():
+        labels[np.isin(model.geom_bodyid, [model.body(name).id for name in bodies])] = 1 + MASK_CHANNELS[part]
+    return labels

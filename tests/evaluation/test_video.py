@@ -36,3 +36,10 @@ def test_sides_are_even_and_unequal_cameras_fit():
 def test_no_camera_is_an_error():
     with pytest.raises(UserError, match="at least one camera"):
         side_by_side({})
+    with pytest.raises(UserError, match="at least one camera"):
+        side_by_side({"external_mask": np.ones((1, 16, 16, 3), np.uint8)})
+
+
+def test_masks_are_not_filmed():
+    one, two = (np.full((1, 16, 16, 3), value, np.uint8) for value in (10, 255))
+    assert np.array_equal(side_by_side({"external": one, "external_mask": two}), side_by_side({"external": one}))

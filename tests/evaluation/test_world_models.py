@@ -10,6 +10,7 @@ from robowm.errors import UserError
 from robowm.evaluation import world_models
 from robowm.evaluation.world_models import KIND, free_run, predict_group, run
 from robowm.types import Obs
+from tests.fakes import masked_store
 
 Memory = namedtuple("Memory", "row")
 
@@ -20,7 +21,7 @@ class Oracle:
     name, chunk = "oracle", 4
 
     def __init__(self, store):
-        self._episodes = [store.episode(i) for i in range(len(store))]
+        self._episodes = [store.episode(i, store.spec.pictures()) for i in range(len(store))]
 
     def start(self, obs):
         assert obs.state.shape[1] == 1, "one true start observation and no more"
@@ -126,3 +127,25 @@ def test_too_short_episodes_and_a_bad_horizon_are_named(store, tmp_path):
         run(**settings, output_dir=tmp_path / "a")
     with pytest.raises(UserError, match="horizon=21; it must be a positive multiple of 4"):
         run(**settings, output_dir=tmp_path / "b", horizon=21)
+
+
+def test_a_store_with_masks_adds_what_is_seen_of_object_and_gripper(tmp_path):
+    store = masked_store(tmp_path / "store", [8, 8, 8, 8], first_seed=100_000, unseen=1)
+    found = run(world_model=Oracle(store), stores={"expert": store.path}, task="fake/move", output_dir=tmp_path / "out", horizon=8)
+    metrics = {row["metric"] for row in found["rows"] if "object" in row["metric"] or "gripper" in row["metric"]}
+    assert metrics == {f"psnr_{part}/{camera}@mean" for part in ("object", "gripper") for camera in ("external", "wrist")}
+    assert not any("mask" in row["metric"] for row in found["rows"])
+    assert value(found, "world_model", "psnr_object/external@mean")["value"] == pytest.approx(58.92, abs=0.01)
+    moved, whole = (value(found, "copy_last", f"{m}/external@mean")["value"] for m in ("psnr_object", "psnr"))
+    assert moved < whole - 3, "a copy is wrong above all where the object has come to"
+    assert value(found, "copy_last", "psnr_object/wrist@mean")["n"] == 3, "one episode never shows the object there"
+    lines = [json.loads(line) for line in (tmp_path / "out" / world_models.EPISODES).read_text().splitlines()]
+    assert lines[0]["values"]["psnr_object/wrist@mean"] is None
+    pair = next(p for p in found["pairs"] if (p["b"], p["metric"]) == ("copy_last", "psnr_object/wrist@mean"))
+    assert pair["n"] == 3 and pair["wins"] == 1
+
+
+def test_a_part_that_no_episode_shows_has_no_row(tmp_path):
+    store = masked_store(tmp_path / "store", [8, 8], first_seed=100_000, unseen=2)
+    found = run(world_model=Oracle(store), stores={"expert": store.path}, task="fake/move", output_dir=tmp_path / "out", horizon=8)
+    assert not any(row["metric"] == "psnr_object/wrist@mean" for row in [*found["rows"], *found["pairs"]])

@@ -4,7 +4,7 @@ import pytest
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
 from robowm.imagine.starts import EnvStarts, StoreStarts
-from tests.fakes import COUNTER_SIZE, CounterEnv
+from tests.fakes import COUNTER_SIZE, CounterEnv, masked_store
 from tests.reward.stores import SPEC, episode
 
 
@@ -65,3 +65,8 @@ def test_a_store_of_validation_or_evaluation_episodes_is_refused(tmp_path):
     store(tmp_path / "s", [10, 60_000])
     with pytest.raises(UserError, match=r"1 starts that may not be trained on, first 60000 \(validation"):
         StoreStarts(tmp_path / "s", task_name="fake/right")
+
+
+def test_masks_are_not_imagined(tmp_path):
+    starts = StoreStarts(masked_store(tmp_path / "store", [4, 4], first_seed=10_000).path, task_name="fake/move")
+    assert list(starts.spec.cameras) == list(starts([10_001]).frames) == ["external", "wrist"]

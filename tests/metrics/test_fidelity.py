@@ -8,7 +8,7 @@ import torch
 
 from robowm.errors import UserError
 from robowm.metrics import lpips_weights
-from robowm.metrics.fidelity import PEAK, fidelity, lpips, psnr, ssim
+from robowm.metrics.fidelity import PEAK, fidelity, foreground_psnr, lpips, masked_psnr, masked_squared_error, psnr, ssim
 
 
 def pictures(*shape, seed=0):
@@ -29,6 +29,33 @@ def test_psnr_of_a_known_error():
 def test_psnr_of_equal_pictures_is_that_of_rounding():
     a = pictures(4, 8, 8)
     assert psnr(a, a).tolist() == pytest.approx([10 * math.log10(255**2 * 12)] * 4, abs=1e-4)
+
+
+def test_a_masked_error_is_that_of_the_masked_pixels_alone():
+    a, mask = pictures(3, 8, 8), torch.zeros(3, 8, 8, dtype=torch.bool)
+    b = a.clone()
+    b[:, :4] = pictures(3, 4, 8, seed=1)  # wrong everywhere above
+    mask[0, 4:] = mask[1, 3:5, 2] = True
+    error = masked_squared_error(a, b, mask)
+    by_hand = float((a[1, 3, 2].float() - b[1, 3, 2].float()).square().mean()) / 2
+    assert error[:2].tolist() == pytest.approx([0.0, by_hand]) and by_hand > 1
+    assert masked_psnr(a, b, mask)[:2].tolist() == pytest.approx(
+        [10 * math.log10(255**2 * 12), 10 * math.log10(255**2 / by_hand)], abs=1e-4
+    )
+    assert error[2].isnan() and masked_psnr(a, b, mask)[2].isnan(), "an empty mask says nothing"
+    torch.testing.assert_close(masked_psnr(a, b, torch.ones_like(mask)), psnr(a, b))
+
+
+def test_object_and_gripper_have_channels_of_their_own_and_a_mask_must_fit():
+    a, b = pictures(2, 8, 8), pictures(2, 8, 8, seed=1)
+    mask = torch.zeros_like(a)
+    mask[:, :2, :, 0], mask[:, 5:, :, 1] = 255, 255
+    torch.testing.assert_close(foreground_psnr("psnr_gripper", a, b, mask), psnr(a[:, :2], b[:, :2]))
+    torch.testing.assert_close(foreground_psnr("psnr_object", a, b, mask), psnr(a[:, 5:], b[:, 5:]))
+    with pytest.raises(UserError, match=r"bool \(2, 8, 8\), found torch.bool \(2, 8, 7\)"):
+        masked_psnr(a, b, torch.ones(2, 8, 7, dtype=torch.bool))
+    with pytest.raises(UserError, match=r"found torch.uint8"):
+        masked_psnr(a, b, mask[..., 0])
 
 
 def test_ssim_equals_a_plain_loop_over_windows():

@@ -17,7 +17,7 @@ METRICS = [f"{metric}/wrist@{at}" for metric in ("psnr", "lpips") for at in ("me
 CONTROLLED = {"world_model": 2.0, "copy_last": 0.0, "shuffled_actions": 0.0}
 
 
-def write(folder, train_seed, shift=0.0, starts=range(60_000, 60_020), skip=(), arms=CONTROLLED):
+def write(folder, train_seed, shift=0.0, starts=range(60_000, 60_020), skip=(), arms=CONTROLLED, unseen=None):
     """A finished evaluation in which the model leads by 2 dB and the baselines tie."""
     folder = folder / f"unit-{train_seed}" / "evaluate-world-model"
     (folder / "strips").mkdir(parents=True)
@@ -30,6 +30,8 @@ def write(folder, train_seed, shift=0.0, starts=range(60_000, 60_020), skip=(), 
             if (arm, seed) not in skip:
                 base = np.random.default_rng(seed).normal(20 + shift, 1)
                 values = {m: base + lead if m.startswith("psnr") else 0.1 for m in METRICS}
+                if unseen is not None:
+                    values["psnr_object/wrist@mean"] = None if seed in unseen else base + lead
                 lines.append({"task": TASK, "arm": arm, "train_seed": train_seed, "seed": seed, "values": values})
     (folder / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     frames = {f"{side}/wrist": np.full((25, 8, 8, 3), 10, np.uint8) for side in ("truth", "predicted")}
@@ -85,3 +87,17 @@ def test_strips_come_with_their_chunk_and_action_set(tmp_path):
     (strip,) = fidelity.strips(find_artefacts(tmp_path))
     assert (strip.task, strip.chunk, strip.fps) == (TASK, 4, 10.0)
     assert strip.truth["wrist"].shape == (25, 8, 8, 3) and strip.predicted.keys() == {"wrist"}
+
+
+def test_episodes_without_a_value_are_left_out_of_that_metric_alone(tmp_path):
+    write(tmp_path, 0, unseen=range(60_000, 60_008))
+    write(tmp_path, 1, unseen=range(60_000, 60_020))  # one training seed's episodes never show it
+    found = fidelity.read_scores(find_artefacts(tmp_path))
+    rows = {row["metric"]: row for row in fidelity.rows(found) if row["arm"] == "world_model"}
+    seen = [np.random.default_rng(seed).normal(20, 1) + 2 for seed in range(60_008, 60_020)]
+    row = rows["psnr_object/wrist@mean"]
+    assert row["n"] == 12 and row["value"] == pytest.approx(np.mean(seen)) and row["low"] < row["value"] < row["high"]
+    assert rows["psnr/wrist@mean"]["n"] == 40
+    pair = next(p for p in fidelity.pairs(found) if (p["b"], p["metric"]) == ("copy_last", "psnr_object/wrist@mean"))
+    assert (pair["n"], pair["wins"]) == (12, 1.0) and pair["low"] == pytest.approx(2.0)
+    assert findings({**results(), "rows": fidelity.rows(found), "pairs": fidelity.pairs(found)}) == []

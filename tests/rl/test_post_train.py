@@ -1,5 +1,6 @@
 import copy
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from robowm.train.optim import OptimConfig
 from robowm.world_model.losses import TeacherForcing, clip_rows
 from robowm.world_model.predict import KIND, WEIGHTS, load_world_model
 from robowm.world_model.train import run as train_world_model
+from tests.fakes import masked_store
 
 NODE = {"_target_": "robowm.nn.unet.VideoUNet", "channels": [16, 16], "condition": 32, "patch": 4}
 HOW = Nft(Sampling(depth=1, candidates=4, best=1, worst=1, steps=2, reward={"psnr": 1 / 32, "ssim": 1.0}))
@@ -39,7 +41,7 @@ def parts(base):
     with torch.no_grad():  # a model whose samples depend on the noise
         for p in net.parameters():
             p.add_(0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1)))
-    return net, clips(net, [StoreShare(base[1])], 3, 0, HOW.sampling.chunks).batch(0)
+    return net, clips(net, [StoreShare(base[1])], 3, 0, HOW.sampling).batch(0)
 
 
 def generator(seed=0):
@@ -250,3 +252,41 @@ def test_small_pictures_are_told_which_reward_to_take(base, tmp_path):
     train_world_model(stores=[{"path": store}], world_model={"network": node, **design}, output_dir=tmp_path / "wm", steps=2, loss=plain)
     with pytest.raises(UserError, match=r"16x16; set reward=pixels"):
         post_train((tmp_path / "wm", store), tmp_path / "rl", nft=Nft())
+
+
+def test_masked_terms_rank_candidates_by_the_object_alone(parts, tmp_path):
+    net, _ = parts
+    share = StoreShare(masked_store(tmp_path / "store", [12, 15, 20]).path)
+    how = replace(HOW.sampling, reward={"psnr_object": 1.0, "psnr": 0.0})
+    assert set(clips(net, [share], 3, 0, HOW.sampling).batch(0).frames) == {"external", "wrist"}, "masks are read where they are asked for"
+    batch = clips(net, [share], 3, 0, how).batch(0)
+    assert set(batch.frames) == {"external", "wrist", "external_mask", "wrist_mask"}
+    experience, terms = gather(net, batch, how, generator())
+    assert {f"{m}/{c}" for m in ("psnr", "psnr_object") for c in ("external", "wrist")} < set(terms)
+    assert all(math.isfinite(term) for term in terms.values()) and terms["reward_std"] > 0
+    by_frame, _ = gather(net, batch, replace(HOW.sampling, reward={"psnr": 1.0}), generator())
+    assert not torch.equal(experience.sample, by_frame.sample), "another reward keeps other candidates"
+
+
+def test_a_term_that_no_frame_shows_is_not_logged_and_the_total_is_finite(parts, tmp_path):
+    net, _ = parts
+    share = StoreShare(masked_store(tmp_path / "store", [12, 15], unseen=2).path)
+    how = replace(HOW.sampling, reward={"psnr_object": 1.0})
+    experience, terms = gather(net, clips(net, [share], 3, 0, how).batch(0), how, generator())
+    assert "psnr_object/wrist" not in terms and terms["psnr_object/external"] > 0 and experience.r.isfinite().all()
+
+
+def test_a_store_without_masks_is_told_how_to_get_them(base, tmp_path):
+    from robowm.errors import UserError
+
+    nft = replace(HOW, sampling=replace(HOW.sampling, reward={"psnr_gripper": 1.0}))
+    with pytest.raises(UserError, match=r"has no masks \(external_mask\); record it with env.masks=true"):
+        post_train(base, tmp_path / "rl", nft=nft)
+
+
+def test_post_training_on_masked_terms_logs_them_and_keeps_masks_out_of_the_model(base, tmp_path):
+    store = masked_store(tmp_path / "store", [12, 15]).path
+    nft = replace(HOW, sampling=replace(HOW.sampling, reward={"psnr": 0.03, "psnr_object": 0.03, "psnr_gripper": 0.03}))
+    last = post_train((base[0], store), tmp_path / "rl", steps=2, nft=nft)
+    assert {"psnr_object/external", "psnr_gripper/wrist", "psnr/wrist"} <= set(last)
+    assert list(load_world_model(tmp_path / "rl", device="cpu").net.layout.cameras) == ["external", "wrist"]

@@ -98,6 +98,19 @@ def test_a_resume_with_other_settings_is_refused_and_names_them(tmp_path):
     assert "seed" not in str(error.value)
 
 
+def test_a_term_that_some_steps_lack_is_averaged_over_the_others(tmp_path):
+    made = toy.make([])
+    calls = []
+
+    def loss(model, batch, generator):
+        value, terms = made.loss(model, batch, generator)
+        calls.append(1)
+        return value, {**terms, **({"seen": torch.tensor(3.0)} if len(calls) % 2 else {})}
+
+    toy.train(tmp_path, learner=Learner(made.model, made.batch, loss))
+    assert {line["seen"] for line in read_log(tmp_path / "log.jsonl")} == {3.0}
+
+
 def test_nan_in_the_data_is_refused_with_the_step(tmp_path):
     def batch(step):
         clean = toy.batch(step)
