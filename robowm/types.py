@@ -152,7 +152,7 @@ class EvalRow:
 
 @dataclass(frozen=True)
 class EvalPair:
-    """A paired difference a - b with its 95 % interval and the shares of pairs won and lost."""
+    """A paired difference a - b with its 95 % interval, the shares of pairs won and lost, and p of one against the other."""
 
     task: str
     a: str
@@ -164,3 +164,4 @@ class EvalPair:
     n: int
     wins: float
     losses: float
+    p: float | None = None  # exact two-sided sign test, ties left out; None in files written before it was kept

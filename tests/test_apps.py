@@ -73,6 +73,19 @@ def made(root):
             *(f"world_model.path={made('world_model')}", f"stores={{open_loop: {made('held_out')}}}"),
         ],
         "evaluate_imagined": lambda: ["evaluate-imagined", *ENV, f"store={made('imagined')}"],
+        "bench": lambda: [
+            *(
+                "bench",
+                "size=debug",
+                "suite=world_model",
+                "task=tabletop/pick_place",
+                "horizon=4",
+                "episodes=3",
+                "regimes={_target_: sim.tabletop.Regimes}",
+            ),
+            *("env=tabletop/pick_place", "env.n=2", "controls=[zero_actions]", f"train_stores=[{{path: {made('demos')}}}]"),
+            *(f"world_models={{base: {made('world_model')}, rl: {made('rl_world_model')}}}", f"stores={{open_loop: {made('held_out')}}}"),
+        ],
     }
 
     def made(name):
@@ -87,7 +100,7 @@ def made(root):
 
 NAMES = (
     *("demos", "base", "rollouts", "world_model", "rl_world_model", "success", "imagined", "improve"),
-    *("evaluate", "evaluate_world_model", "evaluate_imagined"),
+    *("evaluate", "evaluate_world_model", "evaluate_imagined", "bench"),
 )
 
 
@@ -114,7 +127,7 @@ def test_a_finished_run_returns_at_once_and_another_request_is_refused(name, mad
     key = {"base": "seed=1", "world_model": "seed=1", "success": "seed=1", "improve": "seed=1", "rl_world_model": "seed=1"}.get(
         name, "max_steps=13"
     )
-    key = {"evaluate_world_model": "horizon=8", "evaluate_imagined": "episodes=1"}.get(name, key)
+    key = {"evaluate_world_model": "horizon=8", "evaluate_imagined": "episodes=1", "bench": "horizon=8"}.get(name, key)
     assert main([str(word) for word in [*made.recipes[name](), key, f"output_dir={folder}"]]) == 2
     assert key.split("=")[0] in capfd.readouterr().err
 
@@ -136,6 +149,22 @@ def test_a_policy_given_as_a_world_model_is_refused(made, tmp_path, capfd):
     words = ["evaluate-world-model", "task=t", f"world_model.path={made('base')}", f"stores={{open_loop: {made('held_out')}}}"]
     assert main([*words, f"output_dir={tmp_path / 'out'}"]) == 2
     assert "is a 'policy', expected a 'world_model'" in capfd.readouterr().err
+
+
+def test_a_bench_becomes_results_and_a_page(made, tmp_path):
+    robowm("report", f"flywheel={made('bench')}", f"output_dir={tmp_path}")
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert {row["task"] for row in found["rows"]} == {f"tabletop/pick_place:{name}" for name in ("open_loop", "counterfactual")}
+    assert {(pair["a"], pair["b"]) for pair in found["pairs"]} >= {("rl", "base"), ("rl", "real_frames"), ("rl", "rl:zero_actions")}
+    metrics = {row["metric"] for row in found["rows"] if row["arm"] == "rl"}
+    assert {"psnr/wrist@mean", "psnr/external@free", "action_error/counterfactual", "seconds/chunk@first", "collapsed/long_roll"} <= metrics
+    assert "Long rolls" in (tmp_path / "report.html").read_text()
+
+
+def test_counterfactual_actions_without_a_simulator_are_one_line(made, tmp_path, capfd):
+    words = ["bench", "size=debug", "task=t/t", f"world_models={{a: {made('world_model')}}}", f"stores={{x: {made('held_out')}}}"]
+    assert main([*words, "counterfactual=2", f"output_dir={tmp_path / 'out'}"]) == 2
+    assert "give env=..." in capfd.readouterr().err
 
 
 def test_evaluation_outside_its_seeds_is_refused(made, tmp_path, capfd):

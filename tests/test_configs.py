@@ -93,6 +93,8 @@ def test_every_number_of_a_size_is_used():
         ("train-policy", "policy"),
         ("train-world-model", "world_model"),
         ("improve", "tracking"),
+        ("bench", "suite"),
+        ("bench", "env"),
         ("flywheel", "stages"),
         ("flywheel", "experiment"),
     ],

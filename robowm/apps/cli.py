@@ -22,6 +22,7 @@ VERBS: dict[str, str] = {
     "evaluate": "measure success of a policy on paired start states",
     "evaluate-world-model": "measure a world model on held-out episodes",
     "evaluate-imagined": "execute imagined episodes in the simulator and compare verdicts",
+    "bench": "compare world models on any stores: fidelity, controls, actions, regimes, long rolls",
     "report": "gather results into one JSON file and one HTML page",
     "flywheel": "run all stages of an experiment, skip finished ones, resume",
     "doctor": "check versions, rendering, device, disk and weights",

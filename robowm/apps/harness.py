@@ -181,7 +181,7 @@ def _run(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> A
 
 def _check_stores(arguments: Mapping[str, Any]) -> None:
     """Raise UserError for a store that is not there, before anything heavy is imported."""
-    for key in ("store", "stores", "validation_stores"):
+    for key in ("store", "stores", "validation_stores", "train_stores"):
         given = arguments.get(key)
         items = given if isinstance(given, list) else list(given.values()) if isinstance(given, Mapping) else [given]
         for item in items:

@@ -155,7 +155,7 @@ def outcome_pair(task: str, a: str, b: str, metric: str, outcomes_a: Outcomes, o
             )
     sides = [[[side[r][s] for s in sorted(side[r])] for r in sorted(side)] for side in (outcomes_a, outcomes_b)]
     pair = paired_difference(*sides, seed=seed)
-    return EvalPair(task, a, b, metric, pair.diff, pair.low, pair.high, pair.n, pair.wins, pair.losses)
+    return EvalPair(task, a, b, metric, pair.diff, pair.low, pair.high, pair.n, pair.wins, pair.losses, pair.p_sign)
 
 
 def _spread(one: Outcomes, other: Outcomes) -> Outcomes:

@@ -15,7 +15,7 @@ import numpy as np
 
 from robowm.errors import UserError
 from robowm.jsonl import recover_lines
-from robowm.metrics.stats import CONFIDENCE
+from robowm.metrics.stats import CONFIDENCE, sign_test
 from robowm.report.folders import Artefact, of_kind
 from robowm.report.study import Curve, Strip
 from robowm.types import EvalPair, EvalRow
@@ -55,7 +55,7 @@ def rows(found: Mapping[tuple[str, str], Scores]) -> list[dict[str, Any]]:
         mean, low, high = interval(scores.values)
         n = np.isfinite(np.concatenate(scores.values)).sum(0)
         for k, metric in enumerate(scores.metrics):
-            if n[k] and _is_kept(metric, scores.metrics):
+            if n[k] and is_kept(metric, scores.metrics):
                 kept.append(asdict(EvalRow(task, arm, metric, float(mean[k]), float(low[k]), float(high[k]), int(n[k]))))
     return kept
 
@@ -78,9 +78,9 @@ def _pairs(task: str, a: str, b: str, ours: Scores, theirs: Scores) -> list[dict
     for k, metric in enumerate(ours.metrics):
         known = pooled[np.isfinite(pooled[:, k]), k]
         if metric.endswith("@mean") and len(known):
-            wins, losses = float((known > 0).mean()), float((known < 0).mean())
+            n, wins, losses = len(known), int((known > 0).sum()), int((known < 0).sum())
             bounds = (float(mean[k]), float(low[k]), float(high[k]))
-            kept.append(asdict(EvalPair(task, a, b, metric, *bounds, len(known), wins, losses)))
+            kept.append(asdict(EvalPair(task, a, b, metric, *bounds, n, wins / n, losses / n, sign_test(wins, losses))))
     return kept
 
 
@@ -109,8 +109,12 @@ def strips(artefacts: Sequence[Artefact]) -> list[Strip]:
                     side: {key.partition("/")[2]: kept[key] for key in kept.files if key.startswith(f"{side}/")}
                     for side in ("truth", "predicted")
                 }
-                label = f"episode {path.stem.rpartition('_')[2]}, training seed {artefact.record['config']['train_seed']}"
-                found.append(Strip(str(kept["task"]), label, sides["truth"], sides["predicted"], int(kept["chunk"]), float(kept["fps"])))
+                config = artefact.record["config"]
+                arm = config.get("arm", MODEL)
+                label = f"episode {path.stem.rpartition('_')[2]}, training seed {config['train_seed']}"
+                label = label if arm == MODEL else f"{arm}, {label}"
+                shown = sides["truth"], sides["predicted"], int(kept["chunk"]), float(kept["fps"])
+                found.append(Strip(str(kept["task"]), label, *shown, arm=arm))
     return found
 
 
@@ -141,12 +145,13 @@ def interval(values: Sequence[np.ndarray], seed: int = 0) -> tuple[np.ndarray, n
 def _scores(lines: Sequence[Mapping[str, Any]]) -> Scores:
     seeds = sorted({line["train_seed"] for line in lines})
     groups = [sorted((line for line in lines if line["train_seed"] == seed), key=lambda line: line["seed"]) for seed in seeds]
-    metrics = tuple(lines[0]["values"])
-    values = tuple(np.array([[line["values"][metric] for metric in metrics] for line in group], float) for group in groups)
+    metrics = tuple(dict.fromkeys(metric for line in lines for metric in line["values"]))
+    values = tuple(np.array([[line["values"].get(metric, np.nan) for metric in metrics] for line in group], float) for group in groups)
     return Scores(metrics, tuple(tuple((line["train_seed"], line["seed"]) for line in group) for group in groups), values)
 
 
-def _is_kept(metric: str, metrics: Sequence[str]) -> bool:
+def is_kept(metric: str, metrics: Sequence[str]) -> bool:
+    """Tell whether a results file keeps ``metric`` out of ``metrics``: of single frames only some."""
     name, _, at = metric.partition("@")
     frames = [int(m.partition("@")[2]) for m in metrics if m.startswith(f"{name}@") and m.partition("@")[2].isdigit()]
     return not at.isdigit() or int(at) in (min(frames), max(frames)) or int(at) % KEPT_EVERY == 0

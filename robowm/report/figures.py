@@ -25,7 +25,7 @@ from robowm.report.study import (
     rows_of,
     tasks,
 )
-from robowm.report.style import BLUE, GREY, INK, PAPER, RULE, VERMILION, house_style, new_figure, quiet, to_png
+from robowm.report.style import BLUE, GREEN, GREY, INK, ORANGE, PAPER, PURPLE, RULE, SKY, VERMILION, house_style, new_figure, quiet, to_png
 from robowm.report.words import percent
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ _MODEL_STYLES = {  # arm: colour, dashes, label
     "world_model": (BLUE, "-", "world model"),
     "copy_last": (GREY, "--", "copy last frame"),
     "shuffled_actions": (VERMILION, ":", "shuffled actions"),
+    "zero_actions": (ORANGE, ":", "no motion asked"),
 }
+_OTHER_MODELS = (BLUE, GREEN, PURPLE, SKY, INK)  # in the order of their arms
 _METRIC_LABELS = {"psnr": "PSNR (dB), higher is better", "ssim": "SSIM, higher is better", "lpips": "LPIPS, lower is better"}
 
 
@@ -114,8 +116,13 @@ def curve_figure(curves: Sequence[Curve], metric: str, camera: str, fps: float |
 
 def draw_curves(axes: Axes, curves: Sequence[Curve], fps: float | None = None) -> None:
     """Draw ``curves`` of one metric and camera."""
+    others = [curve.arm for curve in curves if curve.arm not in _MODEL_STYLES]
     for curve in curves:
-        colour, dashes, label = _MODEL_STYLES.get(curve.arm, (GREY, "-.", curve.arm))
+        colour, dashes, label = _MODEL_STYLES.get(curve.arm) or (
+            _OTHER_MODELS[others.index(curve.arm) % len(_OTHER_MODELS)],
+            "-",
+            curve.arm,
+        )
         if curve.low is not None and curve.high is not None:
             axes.fill_between(curve.frame, curve.low, curve.high, color=colour, alpha=0.16, linewidth=0)
         axes.plot(curve.frame, curve.value, dashes, color=colour, label=label)

@@ -1,7 +1,8 @@
 """Turns the finished artefacts under a run's folder into one results file. Reads JSON and JSON lines alone; needs no torch.
 
 What it finds, by the kind of artefact: evaluations (arms, paired differences), world-model evaluations (fidelity over the horizon),
-success classifiers (precision and recall), imagined-against-real comparisons (false successes) and the ledger of stages (seconds).
+success classifiers (precision and recall), imagined-against-real comparisons (false successes), benches of world models (rows and pairs
+as they are) and the ledger of stages (seconds).
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from robowm.artefacts import provenance, write_text
-from robowm.report import arms, classifier, fidelity, folders
+from robowm.report import arms, bench, classifier, fidelity, folders
 from robowm.report.folders import Artefact
 from robowm.report.schema import check_results
 from robowm.report.study import Stage
+from robowm.seeds import purpose_of
 from robowm.types import EvalRow
 
 RESULTS = "results.json"
@@ -44,12 +46,14 @@ def gather(
     """
     artefacts = folders.find_artefacts(folder) if artefacts is None else artefacts
     lines = arms.evaluation_lines(artefacts)
-    scores = fidelity.read_scores(artefacts)
-    if lines or not scores:
+    benches, units, others = bench.split(artefacts)
+    scores = fidelity.read_scores(others)
+    if lines or not (scores or benches):
         arms.check_arms(lines, wanted_arms)
     rows = arms.success_rows(lines, wanted_arms)
-    measured = [*rows, *fidelity.rows(scores), *classifier.rows(artefacts)]
-    train_seeds, starts = _seeds(lines, scores)
+    measured = [*rows, *fidelity.rows(scores), *bench.rows(benches), *classifier.rows(artefacts)]
+    train_seeds, starts = _seeds(lines, {**scores, **fidelity.read_scores(units)})
+    published = bool(lines) or {purpose_of(seed) for seed in starts} == {"evaluation"}
     where = provenance()
     commits = sorted({artefact.record["made_with"]["commit"] for artefact in artefacts})
     results = {
@@ -61,10 +65,10 @@ def gather(
         "versions": where["versions"],
         "seconds": round(_span(stages), 1),
         "train_seeds": sorted(train_seeds),
-        "eval_seeds": [min(starts), max(starts)],
+        "eval_seeds": [min(starts), max(starts)] if published else [],
         "rows": [*map(_rounded, [*measured, *_second_rows(stages, measured[0]["task"])])],
-        "pairs": [*map(_rounded, [*arms.success_pairs(lines, pairs), *fidelity.pairs(scores, pairs)])],
-        "notes": [*arms.notes_of(train_seeds, rows), *_commit_notes(commits), *notes],
+        "pairs": [*map(_rounded, [*arms.success_pairs(lines, pairs), *fidelity.pairs(scores, pairs), *bench.pairs(benches)])],
+        "notes": [*arms.notes_of(train_seeds, rows), *bench.notes(benches), *_commit_notes(commits), *notes],
     }
     check_results(results, folder)
     return results
@@ -116,7 +120,10 @@ def _second_rows(stages: Sequence[Stage], task: str) -> list[dict[str, Any]]:
 
 
 def _rounded(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: round(value, 6) if isinstance(value, float) else value for name, value in entry.items()}
+    def short(name: str, value: Any) -> Any:
+        return value if not isinstance(value, float) else float(f"{value:.3g}") if name == "p" else round(value, 6)  # p may be tiny
+
+    return {name: short(name, value) for name, value in entry.items()}
 
 
 def _renderer(artefacts: Sequence[Artefact]) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from robowm.report import figures, html, words
+from robowm.report import figures, html, models, words
 from robowm.report.films import encode, strip_film
 from robowm.report.html import Budget
 from robowm.report.media import DATASET, TESTED
+from robowm.report.models import pairs_table
 from robowm.report.schema import FIDELITY, SHARES
 from robowm.report.strips import strip_rows
 from robowm.report.study import (
@@ -27,8 +28,7 @@ from robowm.report.style import escape, to_svg
 from robowm.report.words import interval, number
 
 PAGE_BYTES = 12_000_000
-MOST_STRIPS = 2  # per task and action set
-_MODEL_ARMS = ("world_model", "copy_last", "shuffled_actions")
+MOST_STRIPS = 2  # per model, task and action set
 
 
 def build(study: Study, *, size: int = PAGE_BYTES) -> str:
@@ -38,6 +38,8 @@ def build(study: Study, *, size: int = PAGE_BYTES) -> str:
     sections = [
         ("Arms", _arms(results)),
         ("World model", _world_model(study, budget)),
+        ("Following actions", models.action_table(results)),
+        ("Long rolls", models.long_roll_table(results)),
         ("Success classifier", _classifier(study)),
         ("Films", _films(study.videos, budget)),
         ("Other measurements", _other(results)),
@@ -52,12 +54,12 @@ def _head(results: Mapping[str, Any]) -> str:
     machine = results["machine"]
     where = f"{machine['cpus']} CPU cores" + (f", {machine['gpu']}" if machine["gpu"] else ", no GPU")
     lines = "".join(f"<p>{_together(escape(line))}</p>" for line in words.headline(results))
-    first, last = results["eval_seeds"]
+    starts = " to ".join(f"{seed:,}" for seed in results["eval_seeds"]) or "as recorded"
     seeds = ", ".join(map(str, results["train_seeds"])) or "none"
     return (
         f"<h1>robowm report: {escape(results['study'])}</h1>"
         f'<p class="soft">{escape(results["date"])} · commit {escape(results["commit"])} · {escape(where)} · '
-        f"{_duration(results['seconds'])} · training seeds {seeds} · evaluation starts {first:,} to {last:,}</p>"
+        f"{_duration(results['seconds']) + ' · ' if results['seconds'] else ''}training seeds {seeds} · evaluation starts {starts}</p>"
         f'<div class="lead">{lines}</div>'
     )
 
@@ -101,25 +103,9 @@ def _arms_of(results: Mapping[str, Any], task: str) -> str:
     body = f'<h3>{escape(task)}</h3>\n<div class="grid two above">{panels}</div>\n'
     body += html.table(["arm", "success %", "95 %", "at end %", "at reset %", "n"], rows)
     if pairs:
-        body += _pairs_table(pairs)
+        body += pairs_table(pairs)
     others = [pair for pair in pairs_of(results, task=task) if pair["metric"] in SHARES and pair["metric"] != "success"]
-    return body + (_pairs_table(others) if others else "")
-
-
-def _pairs_table(pairs: Sequence[Mapping[str, Any]]) -> str:
-    rows = [
-        [
-            f"{pair['a']} minus {pair['b']}" + ("" if pair["metric"] == "success" else f", {pair['metric']}"),
-            number(pair["diff"], pair["metric"], signed=True),
-            interval(pair, signed=True),
-            words.percent(pair["wins"]),
-            words.percent(pair["losses"]),
-            f"{pair['n']:,}",
-            words.verdict(pair),
-        ]
-        for pair in pairs
-    ]
-    return html.table(["paired difference", "diff", "95 %", "wins", "losses", "n", "verdict"], rows, words=(0, 6))
+    return body + (pairs_table(others) if others else "")
 
 
 # ---------------------------------------------------------------------- world model
@@ -128,43 +114,19 @@ def _pairs_table(pairs: Sequence[Mapping[str, Any]]) -> str:
 def _world_model(study: Study, budget: Budget) -> str:
     results = study.results
     names = list(dict.fromkeys(row["task"] for row in results["rows"] if row["metric"].partition("/")[0] in FIDELITY))
-    curves = study.curves or curves_from_rows(results)
+    arms = list(dict.fromkeys(row["arm"] for row in results["rows"]))
+    curves = sorted(study.curves or curves_from_rows(results), key=lambda curve: arms.index(curve.arm))
     body = ""
     for task in names:
-        body += f"<h3>{escape(action_set_label(task))}</h3>\n" + _fidelity_table(results, task)
-        body += _curves([curve for curve in curves if curve.task == task])
-        body += _strips(study, task, budget)
+        body += f"<h3>{escape(action_set_label(task))}</h3>\n" + models.fidelity_table(results, task)
+        body += _curves([curve for curve in curves if curve.task == task and models.BEHIND not in curve.arm])
+        body += models.comparisons(results, task) + models.regime_table(results, task) + _strips(study, task, budget)
     if body:
         body = (
             "<p>Free-running from one real frame on held-out episodes; no true frame is fed in again. The mean is over all predicted "
             "frames. Expert actions point at the object, so they leak where it is, as do perturbed ones; open-loop do not.</p>\n" + body
         )
     return body
-
-
-def _fidelity_table(results: Mapping[str, Any], task: str) -> str:
-    rows = [row for row in rows_of(results, task=task) if row["metric"].endswith("@mean")]
-    metrics = list(dict.fromkeys(row["metric"] for row in rows))
-    found = {(row["arm"], row["metric"]): row for row in rows}
-    arms = [arm for arm in _MODEL_ARMS if any(row["arm"] == arm for row in rows)]
-    arms += sorted({row["arm"] for row in rows} - set(arms))
-
-    def cell(arm: str, metric: str) -> str:
-        return f"{number(row['value'], metric)} {interval(row)}" if (row := found.get((arm, metric))) else ""
-
-    gains = {pair["metric"]: pair for pair in results["pairs"] if (pair["task"], pair["a"], pair["b"]) == (task, *_MODEL_ARMS[:2])}
-
-    def gain(metric: str) -> str:
-        if (pair := gains.get(metric)) is None:
-            return ""
-        model, baseline = (found[arm, metric]["value"] for arm in _MODEL_ARMS[:2])
-        ratio = f", {model / baseline:.2f}x" if metric.startswith("lpips") and baseline else ""
-        return f"{number(pair['diff'], metric, signed=True)} {interval(pair, signed=True)}{ratio}"
-
-    body = [[metric.replace("@mean", "").replace("/", ", "), *(cell(arm, metric) for arm in arms), gain(metric)] for metric in metrics]
-    n = max((row["n"] for row in rows), default=0)
-    names = [*(arm.replace("_", " ") for arm in arms), "model minus copy last"]
-    return html.table(["mean over frames", *names], body, caption=f"n = {n:,}") if rows else ""
 
 
 def _curves(curves: Sequence[Curve]) -> str:
@@ -180,7 +142,9 @@ def _curves(curves: Sequence[Curve]) -> str:
 
 def _strips(study: Study, task: str, budget: Budget) -> str:
     body, films = "", ""
-    for strip in [strip for strip in study.strips if strip.task == task][:MOST_STRIPS]:
+    here = [strip for strip in study.strips if strip.task == task]
+    arms = [arm for arm in dict.fromkeys(row["arm"] for row in study.results["rows"]) if arm in {strip.arm for strip in here}]
+    for strip in [strip for arm in arms for strip in [strip for strip in here if strip.arm == arm][:MOST_STRIPS]]:
         name = f"film strip {strip.label} ({action_set_label(task)})"
         svg = to_svg(figures.strip_figure(strip), f"{name}: {', '.join(label for label, _ in strip_rows(strip))}")
         if budget.take(len(svg) * 3 // 4, name):
@@ -243,8 +207,8 @@ def _films(videos: Sequence[Video], budget: Budget) -> str:
 
 
 def _other(results: Mapping[str, Any]) -> str:
-    shown = {*SHARES, *FIDELITY, "precision", "recall", "false_success", "seconds"}
-    rows = [row for row in results["rows"] if row["metric"].partition("/")[0] not in shown]
+    shown = {*SHARES, *FIDELITY, "precision", "recall", "false_success", "seconds", models.ACTION_ERROR}
+    rows = [row for row in results["rows"] if row["metric"].partition("/")[0] not in shown and not models.is_of_long_roll(row["metric"])]
     cells = [[row["task"], row["arm"], row["metric"], number(row["value"], row["metric"]), interval(row), f"{row['n']:,}"] for row in rows]
     return html.table(["task", "arm", "metric", "value", "95 %", "n"], cells, words=(0, 1, 2)) if cells else ""
 
@@ -254,7 +218,7 @@ def _time(study: Study) -> str:
         stages = study.stages if len({stage.unit for stage in study.stages}) == 1 else _summed(study.stages)
         drawn = html.figure(to_svg(figures.timeline_figure(stages), "When each stage ran, or how long it took"))
         return f'<div class="strip" tabindex="0">{drawn}</div>\n'
-    rows = [row for row in study.results["rows"] if row["metric"].startswith("seconds/")]
+    rows = [r for r in study.results["rows"] if r["metric"].startswith("seconds/") and not models.is_of_long_roll(r["metric"])]
     cells = [[row["metric"].partition("/")[2], row["arm"], _duration(row["value"])] for row in rows]
     return html.table(["stage", "of", "time"], cells, words=(0, 1)) if cells else ""
 

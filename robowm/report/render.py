@@ -9,7 +9,7 @@ from typing import Any
 
 from robowm.artefacts import write_text
 from robowm.errors import UserError
-from robowm.report import classifier, fidelity, figures, folders, media, page
+from robowm.report import bench, classifier, fidelity, figures, folders, media, page
 from robowm.report.films import episode_film
 from robowm.report.gather import RESULTS, gather, write_results
 from robowm.report.schema import read_results
@@ -85,7 +85,7 @@ def flywheel_study(
     )
     return Study(
         results,
-        curves=fidelity.curves(fidelity.read_scores(artefacts)),
+        curves=[curve for part in bench.split(artefacts)[1:] for curve in fidelity.curves(fidelity.read_scores(part))],
         strips=fidelity.strips(artefacts),
         videos=[*media.arm_videos(artefacts), *media.imagined_videos(artefacts), *media.store_videos(artefacts)],
         reliability=classifier.reliabilities(artefacts),

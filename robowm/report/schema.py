@@ -2,7 +2,9 @@
 
 A results file is the only source of the README's tables and of the report. It holds ``study``, ``command``, ``commit``, ``date``,
 ``machine``, ``versions``, ``seconds``, ``train_seeds``, ``eval_seeds`` (first and last), ``rows``, ``pairs`` and ``notes``. ``low`` and
-``high`` bound 95 %, and ``n`` counts (training seed, start) pairs, never frames.
+``high`` bound 95 %, and ``n`` counts (training seed, start) pairs, never frames. ``wins`` is the share of pairs with a above b, ``losses``
+with a below, also where lower is better; a pair may hold ``p``, the exact two-sided sign test of one against the other. ``eval_seeds`` is
+empty where only recorded episodes were predicted and some do not start from evaluation seeds.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from robowm.seeds import SEED_RANGES
 
 SHARES = ("success", "success_at_end", "success_at_reset")  # metrics of one episode that are 0 or 1
 FIDELITY = ("psnr", "ssim", "lpips", "psnr_object", "psnr_gripper")
-LOWER_IS_BETTER = ("lpips", "false_success", "seconds", "latency_ms", "rss_mib")
+LOWER_IS_BETTER = ("lpips", "action_error", "false_success", "collapsed", "seconds", "latency_ms", "rss_mib")
 
-_FIDELITY_NAME = re.compile(rf"^({'|'.join(FIDELITY)})/[A-Za-z0-9_]+@(mean|[1-9]\d*)$")
+_FIDELITY_NAME = re.compile(rf"^({'|'.join(FIDELITY)})/[A-Za-z0-9_]+@([1-9]\d*|[a-z][a-z0-9_]*)$")  # @mean, @frame or @regime
 _OTHER_NAME = re.compile(r"^[a-z_0-9]+(/[A-Za-z0-9_+\-.]+)?(@[A-Za-z0-9_]+)?$")
 _TASK_NAME = re.compile(r"^[a-z0-9_]+/[a-z0-9_\-]+(:[a-z0-9_]+)?$")
 
@@ -53,6 +55,7 @@ _PAIR = {
     "wins": (int, float),
     "losses": (int, float),
 }
+_PAIR_OPTIONAL = {"p": (int, float, type(None))}
 _MACHINE = {"cpus": int, "gpu": (str, type(None)), "renderer": str}
 
 
@@ -66,7 +69,7 @@ def findings(results: Any) -> list[str]:
     for i, row in enumerate(results["rows"]):
         found += list(_shape(row, _ROW, f"rows[{i}]")) or _row(row, f"rows[{i}]")
     for i, pair in enumerate(results["pairs"]):
-        found += list(_shape(pair, _PAIR, f"pairs[{i}]")) or _pair(pair, f"pairs[{i}]")
+        found += list(_shape(pair, _PAIR, f"pairs[{i}]", _PAIR_OPTIONAL)) or _pair(pair, f"pairs[{i}]")
     if not found:
         found += _duplicates(results)
         found += _pairs_without_rows(results)
@@ -105,13 +108,15 @@ def lower_is_better(metric: str) -> bool:
     return metric.partition("/")[0] in LOWER_IS_BETTER
 
 
-def _shape(value: Any, fields: Mapping[str, Any], where: str) -> Iterable[str]:
+def _shape(value: Any, fields: Mapping[str, Any], where: str, optional: Mapping[str, Any] | None = None) -> Iterable[str]:
     if not isinstance(value, Mapping):
         yield f"{where} is a {type(value).__name__}, expected an object"
         return
+    fields = {**fields, **(optional or {})}
     for name, kind in fields.items():
         if name not in value:
-            yield f"{where} lacks {name!r}"
+            if name not in (optional or {}):
+                yield f"{where} lacks {name!r}"
         elif not isinstance(value[name], kind) or (isinstance(value[name], bool) and kind is not bool):
             yield f"{where}.{name} is {value[name]!r}, a {type(value[name]).__name__}"
     for name in value:
@@ -130,14 +135,19 @@ def _header(results: Mapping[str, Any]) -> list[str]:
         found.append(f"seconds is {results['seconds']!r}, expected a number >= 0")
     if not all(_whole(seed) for seed in results["train_seeds"]) or len(set(results["train_seeds"])) != len(results["train_seeds"]):
         found.append(f"train_seeds is {results['train_seeds']}, expected different whole numbers")
-    seeds = results["eval_seeds"]
-    if len(seeds) != 2 or not all(_whole(seed) for seed in seeds) or seeds[0] > seeds[1]:
-        found.append(f"eval_seeds is {seeds}, expected [first, last]")
-    elif seeds[0] not in (allowed := SEED_RANGES["evaluation"]) or seeds[1] not in allowed:
-        found.append(f"eval_seeds is {seeds}, outside the evaluation range [{allowed.start}, {allowed.stop - 1}]")
+    if results["eval_seeds"] or any(isinstance(row, Mapping) and row.get("metric") in SHARES for row in results["rows"]):
+        found += _eval_seeds(results["eval_seeds"])
     found += [f"notes[{i}] is not text" for i, note in enumerate(results["notes"]) if not isinstance(note, str)]
     found += [f"versions.{name} is not text" for name, version in results["versions"].items() if not isinstance(version, str)]
     return found
+
+
+def _eval_seeds(seeds: list[Any]) -> list[str]:
+    if len(seeds) != 2 or not all(_whole(seed) for seed in seeds) or seeds[0] > seeds[1]:
+        return [f"eval_seeds is {seeds}, expected [first, last]"]
+    if seeds[0] not in (allowed := SEED_RANGES["evaluation"]) or seeds[1] not in allowed:
+        return [f"eval_seeds is {seeds}, outside the evaluation range [{allowed.start}, {allowed.stop - 1}]"]
+    return []
 
 
 def _row(row: Mapping[str, Any], where: str) -> list[str]:
@@ -170,6 +180,8 @@ def _pair(pair: Mapping[str, Any], where: str) -> list[str]:
         found.append(f"{label} has low {pair['low']}, diff {pair['diff']}, high {pair['high']}: out of order")
     elif min(pair["wins"], pair["losses"]) < 0 or pair["wins"] + pair["losses"] > 1 + 1e-9:
         found.append(f"{label} has wins {pair['wins']} and losses {pair['losses']}: not shares of n")
+    if (p := pair.get("p")) is not None and not (_finite(p) and 0 <= p <= 1):
+        found.append(f"{label} has p {p!r}, expected 0 to 1")
     return found
 
 

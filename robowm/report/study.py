@@ -12,6 +12,7 @@ from robowm.report.schema import FIDELITY, task_and_actions
 
 EXTRA_TRAINING = "+"  # arms that add to another start with it
 REFERENCES = ("never_moves", "expert")  # arms that bound the scale and take part in no claim
+CONTROLS = ("copy_last", "shuffled_actions", "zero_actions", "real_frames")  # of world models, also behind a model's name and a colon
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Strip:
     predicted: dict[str, np.ndarray]  # {camera: uint8 [L+1, h, w, 3]}
     chunk: int  # frames predicted at a time; 0 where not known
     fps: float
+    arm: str = "world_model"
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,11 @@ def arm_order(arms: Iterable[str]) -> list[str]:
         return (2, arm.count(EXTRA_TRAINING)) if arm.startswith(EXTRA_TRAINING) else (1, 0)
 
     return sorted(dict.fromkeys(arms), key=rank)
+
+
+def is_control(arm: str) -> bool:
+    """True for an arm that a world model is measured against: ``copy_last``, ``rl:shuffled_actions``."""
+    return arm.rpartition(":")[2] in CONTROLS
 
 
 def curves_from_rows(results: Mapping[str, Any]) -> list[Curve]:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, RULE, PAPER = "#1c2126", "#d4d8dd", "#fefefe"
-BLUE, VERMILION, GREEN, ORANGE, GREY = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#7d858e"  # Okabe and Ito (2008), and a grey
+BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9"  # Okabe and Ito (2008)
+GREY = "#7d858e"
 _PAGE_COLOURS = {INK: "currentColor", RULE: "var(--rule)", PAPER: "var(--paper)", BLUE: "var(--accent)"}  # in SVG, see `to_svg`
 
 _RC = {

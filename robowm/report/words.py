@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from robowm.report.schema import SHARES, lower_is_better, task_and_actions
-from robowm.report.study import EXTRA_TRAINING, arm_order, pairs_of, rows_of, tasks
+from robowm.report.schema import FIDELITY, SHARES, lower_is_better, task_and_actions
+from robowm.report.study import EXTRA_TRAINING, action_set_label, arm_order, is_control, pairs_of, rows_of, tasks
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -41,6 +41,11 @@ def verdict(pair: Mapping[str, Any]) -> str:
     return "better" if (pair["diff"] > 0) != lower_is_better(pair["metric"]) else "worse"
 
 
+def p_value(p: float | None) -> str:
+    """Return ``0.031`` or ``1.2e-07``, nothing where it is not known."""
+    return "" if p is None else f"{p:.2g}" if p < 0.001 else f"{p:.3f}"
+
+
 def sentence(pair: Mapping[str, Any]) -> str:
     """Return one sentence about a pair of success rates that surely differ."""
     task = pair["task"].rpartition("/")[2]
@@ -55,12 +60,26 @@ def headline(results: Mapping[str, Any]) -> list[str]:
     pairs = pairs_of(results, metric="success")
     improved = [pair for pair in pairs if pair["a"].startswith(EXTRA_TRAINING) and verdict(pair) == "better"]
     lines = [sentence(pair) for pair in improved]
-    if not pairs:
+    models = _compared_models(results)
+    if not pairs and not models:
         lines = ["No comparison was written down for this study, so it claims no improvement."]
-    elif not improved:
+    elif pairs and not improved:
         lines = ["Nothing improved surely: no compared arm has its 95 % interval above zero."]
     lines += [sentence(pair) for pair in pairs if pair not in improved and verdict(pair) != "no sure difference"]
-    return lines + _not_sure(pairs) + _rates(results) + _world_model(results)
+    return lines + _not_sure(pairs) + _rates(results) + models + _world_model(results)
+
+
+def _compared_models(results: Mapping[str, Any]) -> list[str]:
+    """Return a line per task and pair of world models: the difference of each metric and what can be said of it."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for pair in results["pairs"]:
+        metric = pair["metric"].removesuffix("@mean")
+        if metric.partition("/")[0] in FIDELITY and metric != pair["metric"] and not (is_control(pair["a"]) or is_control(pair["b"])):
+            size = f"{number(pair['diff'], metric, signed=True)} {interval(pair, signed=True)}"
+            known = f", p = {p_value(pair['p'])}" if pair.get("p") is not None else ""
+            said = f"{metric.replace('/', ' ')} {size} ({verdict(pair)}{known})"
+            found.setdefault((pair["task"], pair["a"], pair["b"]), []).append(said)
+    return [f"{a} against {b} on {action_set_label(task)}: {'; '.join(said)}." for (task, a, b), said in found.items()]
 
 
 def _not_sure(pairs: Sequence[Mapping[str, Any]]) -> list[str]:

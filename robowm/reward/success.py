@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from robowm.artefacts import read_artefact
 from robowm.data.spec import check_tasks
 from robowm.errors import UserError, nearest
+from robowm.nn.trunk import trunk
 from robowm.types import ClipBatch, Score
 
 WEIGHTS = "model.safetensors"
@@ -35,24 +36,14 @@ class SuccessNet(nn.Module):
         super().__init__()
         self.cameras = {name: tuple(size) for name, size in cameras.items()}
         self.rows = rows
-        self.trunks = nn.ModuleDict({name: _trunk(3 * rows, width, min(size)) for name, size in self.cameras.items()})
+        self.trunks = nn.ModuleDict({name: trunk(3 * rows, width, min(size)) for name, size in self.cameras.items()})
         features = len(self.cameras) * 2 * width * 16
         self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(features, 4 * width), nn.SiLU(), nn.Linear(4 * width, 1))
 
     def forward(self, pictures: Mapping[str, Tensor]) -> Tensor:
         """Map {camera: f32 [B, 3 * rows, h, w] in [0, 1]} to logits f32 [B]."""
-        features = [trunk(pictures[name] - 0.5).flatten(1) for name, trunk in self.trunks.items()]
+        features = [camera(pictures[name] - 0.5).flatten(1) for name, camera in self.trunks.items()]
         return self.head(torch.cat(features, 1))[:, 0].float()
-
-
-def _trunk(channels: int, width: int, side: int) -> nn.Sequential:
-    halvings = max(1, round(np.log2(side / 4)))
-    layers: list[nn.Module] = []
-    for i in range(halvings):
-        out = width if i < halvings - 1 else 2 * width
-        layers += [nn.Conv2d(channels, out, 3, stride=2, padding=1), nn.GroupNorm(8, out), nn.SiLU()]
-        channels = out
-    return nn.Sequential(*layers, nn.Conv2d(channels, channels, 3, padding=1), nn.SiLU(), nn.AdaptiveAvgPool2d(4))
 
 
 def to_pictures(frames: Tensor) -> Tensor:

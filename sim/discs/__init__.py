@@ -2,5 +2,6 @@
 
 from sim.discs.actors import Chase, Wander
 from sim.discs.env import DiscsEnv
+from sim.discs.regimes import Regimes
 
-__all__ = ["Chase", "DiscsEnv", "Wander"]
+__all__ = ["Chase", "DiscsEnv", "Regimes", "Wander"]

@@ -1,5 +1,6 @@
 """Small MuJoCo tasks on a table."""
 
 from sim.tabletop.env import TabletopEnv
+from sim.tabletop.regimes import Regimes
 
-__all__ = ["TabletopEnv"]
+__all__ = ["Regimes", "TabletopEnv"]

@@ -5,9 +5,10 @@ from html.parser import HTMLParser
 
 import pytest
 
+from robowm.report import models
 from robowm.report.page import build
 from robowm.report.study import Study
-from tests.report.synthetic import results, study
+from tests.report.synthetic import pair, results, row, study
 
 VOID = {"meta", "path", "use", "image", "rect", "br", "stop"}
 
@@ -72,6 +73,18 @@ def test_what_does_not_fit_is_named_and_the_page_stays_small(whole):
     assert len(small) < 420_000 < len(whole) + 420_000
     assert small.count("<video") < 5
     assert "Left out to keep the page small" in small
+
+
+def test_a_table_of_models_runs_down_its_longer_side_and_a_win_is_the_better_one():
+    rows = [{**row("t/x", arm, "lpips/wrist@mean", 0.2), "n": 9} for arm in ("base", "rl", "rl:zero_actions")]
+    lower = {**pair("t/x", "rl", "base", -0.1), "metric": "lpips/wrist@mean", "wins": 0.25, "losses": 0.75, "p": 0.5}
+    found = {"rows": rows, "pairs": [lower]}
+    table = models.fidelity_table(found, "t/x")
+    assert table.count("<tr>") == 4 and "lpips, wrist" in table.partition("</thead>")[0] and "n = 9" in table
+    cells = re.findall(r"<td[^>]*>([^<]*)", models.comparisons(found, "t/x"))
+    assert cells[2:] == ["75.0 %", "25.0 %", "0.500", "500", "better"]
+    one = models.fidelity_table({"rows": rows[:1], "pairs": []}, "t/x")
+    assert "base" in one.partition("</thead>")[0], "one arm, one metric: metrics run down"
 
 
 def test_text_from_a_run_cannot_break_the_page():

@@ -12,6 +12,20 @@ def test_a_complete_file_has_no_findings():
     assert findings(results(("tabletop/pick_place", "tabletop/push"))) == []
 
 
+def test_a_pair_may_hold_p_and_a_metric_may_name_a_regime():
+    found = results()
+    found["pairs"][0]["p"] = 1e-9
+    found["pairs"][1]["p"] = None
+    found["rows"].append({**found["rows"][0], "metric": "psnr/external@contact"})
+    assert findings(found) == []
+
+
+def test_predictions_of_recorded_episodes_need_no_start_seeds():
+    found = results()
+    found["rows"] = [row for row in found["rows"] if not row["metric"].startswith("success")]
+    assert findings({**found, "pairs": [], "eval_seeds": []}) == []
+
+
 def change(path, value):
     broken = copy.deepcopy(results())
     at = broken
@@ -48,6 +62,9 @@ def change(path, value):
         (["rows", 0, "arm"], "base", "appears more than once"),
         (["pairs", 0, "low"], 0.3, "out of order"),
         (["pairs", 0, "wins"], 0.99, "not shares of n"),
+        (["pairs", 0, "p"], 1.2, "has p 1.2"),
+        (["pairs", 0, "p"], "small", "pairs[0].p is 'small'"),
+        (["eval_seeds"], [], "[first, last]"),
         (["pairs", 0, "b"], "+real+imagined", "with itself"),
         (["pairs", 0, "b"], "base_lnger", "no row of arm 'base_lnger'"),
         (["notes"], [1], "notes[0] is not text"),

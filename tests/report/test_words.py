@@ -39,6 +39,17 @@ def test_a_sentence_holds_difference_interval_and_n():
     assert line == "On pick_place, +real succeeds 22.0 points more often than base [+17.0, +27.0], n = 1,500."
 
 
+def test_world_models_are_compared_in_words_and_controls_are_not():
+    found = results()
+    one = {**pair(TASK, "rl", "base", 0.4, half=0.1), "metric": "psnr/wrist@mean", "p": 1.2e-7}
+    lower = {**pair(TASK, "rl", "base", 0.03, half=0.01), "metric": "lpips/wrist@mean", "p": 0.04}
+    found["pairs"] = [one, lower, {**one, "b": "rl:shuffled_actions"}, {**one, "metric": "psnr/wrist@contact"}]
+    said = "psnr wrist +0.40 [+0.30, +0.50] (better, p = 1.2e-07); lpips wrist +0.030 [+0.020, +0.040] (worse, p = 0.040)"
+    lines = headline(found)
+    assert f"rl against base on pick_place, expert actions: {said}." in lines
+    assert not any("shuffled" in line or "No comparison" in line for line in lines)
+
+
 def test_units_follow_the_metric():
     assert number(0.3149, "success") == "31.5"
     assert number(-0.02, "success", signed=True) == "\N{MINUS SIGN}2.0"

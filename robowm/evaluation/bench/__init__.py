@@ -1,0 +1,1 @@
+"""Thorough comparisons: one run() per suite, named by the suite's config."""
