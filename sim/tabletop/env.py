@@ -7,14 +7,15 @@ from typing import Literal
 
 import numpy as np
 
-from robowm.errors import UserError, nearest
+from robowm.errors import UserError
 from robowm.types import Obs, Steps
+from sim.checks import check_actions, check_cameras, check_seeds, check_sizes, check_states
 from sim.tabletop.batch import Batch, spec
 from sim.tabletop.control import FPS
 from sim.tabletop.scene import MAX_SIZE
 from sim.tabletop.task import ACTION_NAMES
 from sim.tabletop.tasks import load_task
-from sim.tabletop.workers import Pool
+from sim.workers import Pool
 
 CAMERAS = ("external", "wrist")
 MIN_SIZE = 16
@@ -55,7 +56,10 @@ class TabletopEnv:
         start_range: float = 1.0,
         render_rows: int | None = None,
     ):
-        _check(image_size, cameras, action_kind, n, workers)
+        check_sizes(n, workers, image_size, MIN_SIZE, MAX_SIZE)
+        check_cameras("the tabletop scene", cameras, CAMERAS)
+        if action_kind not in ("absolute", "delta"):
+            raise UserError(f"action_kind={action_kind!r}; choose absolute or delta")
         loaded = load_task(task)
         self.n, self.task_name, self.render_rows = n, f"tabletop/{loaded.name}", render_rows
         self.action_kind, self.cameras, self.image_size = action_kind, tuple(cameras), image_size
@@ -65,7 +69,11 @@ class TabletopEnv:
             "delta": action_kind == "delta",
             "start_range": start_range,
         }
-        self._batch = Batch(loaded, n, **settings) if workers == 1 else Pool(task, n, workers, **settings)
+        if workers == 1:
+            self._batch = Batch(loaded, n, **settings)
+        else:
+            names = {"simulator": "tabletop", "sentence": loaded.sentence}
+            self._batch = Pool("sim.tabletop.batch.build", n, workers, **names, task=task, **settings)
         self._running = 0  # episodes since the last reset
 
     def spec(self) -> dict:
@@ -74,8 +82,7 @@ class TabletopEnv:
 
     def reset(self, seeds: Sequence[int]) -> Obs:
         """See Env. Start states depend on (task, start_range, seed) alone."""
-        if not 0 < len(seeds) <= self.n:
-            raise UserError(f"{self.task_name}: {len(seeds)} seeds for an environment with n={self.n}; pass 1 to {self.n}")
+        check_seeds(self.task_name, seeds, self.n)
         self._running = len(seeds)
         return self._batch.reset(seeds)
 
@@ -85,14 +92,7 @@ class TabletopEnv:
 
     def step(self, actions: np.ndarray, active: np.ndarray) -> Steps:
         """See Env."""
-        actions = np.asarray(actions, np.float32)
-        if actions.ndim != 3 or actions.shape[::2] != (self._running, len(ACTION_NAMES)) or not actions.shape[1]:
-            raise UserError(
-                f"{self.task_name}: actions have shape {actions.shape}, expected [{self._running}, H >= 1, {len(ACTION_NAMES)}]"
-            )
-        active = np.asarray(active, bool)
-        if not np.isfinite(actions[active]).all():
-            raise UserError(f"{self.task_name}: actions hold NaN or infinity for episode {np.argwhere(~np.isfinite(actions))[0][0]}")
+        actions, active = check_actions(self.task_name, actions, active, self._running, len(ACTION_NAMES))
         return self._batch.step(actions, active, self.render_rows)
 
     def get_state(self) -> np.ndarray:
@@ -101,25 +101,10 @@ class TabletopEnv:
 
     def set_state(self, states: np.ndarray) -> Obs:
         """See Rewindable."""
-        states = np.asarray(states, np.float64)
-        size = self._batch.state_size()
-        if states.ndim != 2 or states.shape[1] != size or not 0 < len(states) <= self.n:
-            raise UserError(f"{self.task_name}: states have shape {states.shape}, expected [1..{self.n}, {size}]")
+        states = check_states(self.task_name, states, self.n, self._batch.state_size())
         self._running = len(states)
         return self._batch.set_state(states)
 
     def close(self) -> None:
         """Free renderers and end worker processes."""
         self._batch.close()
-
-
-def _check(image_size: int, cameras: Sequence[str], action_kind: str, n: int, workers: int) -> None:
-    if not MIN_SIZE <= image_size <= MAX_SIZE:
-        raise UserError(f"image_size={image_size}; choose {MIN_SIZE} to {MAX_SIZE}")
-    for name in cameras:
-        if name not in CAMERAS:
-            raise UserError(f"no camera {name!r} in the tabletop scene: {nearest(name, CAMERAS)}")
-    if action_kind not in ("absolute", "delta"):
-        raise UserError(f"action_kind={action_kind!r}; choose absolute or delta")
-    if n < 1 or workers < 1:
-        raise UserError(f"n={n}, workers={workers}; both must be at least 1")
