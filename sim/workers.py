@@ -13,46 +13,14 @@ import traceback
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from robowm.errors import UserError
 from robowm.types import Obs, Steps
+from sim.batched import Batch
 
 PATIENCE = 120.0  # seconds without an answer before a worker counts as hung
-
-
-class Batch(Protocol):
-    """At most n episodes side by side in one process; what it returns has a row for each running episode."""
-
-    def reset(self, seeds: Sequence[int]) -> Obs:
-        """Start one episode per seed; K = 1 rows."""
-        ...
-
-    def step(self, actions: np.ndarray, active: np.ndarray, render_rows: int | None) -> Steps:
-        """Apply actions f32 [N, H, A] where ``active`` bool [N]; frames hold the last ``render_rows`` rows (None: all)."""
-        ...
-
-    def goal_holds(self) -> np.ndarray:
-        """Return bool [N]."""
-        ...
-
-    def get_state(self) -> np.ndarray:
-        """Return f64 [N, D], all that the future depends on."""
-        ...
-
-    def set_state(self, states: np.ndarray) -> Obs:
-        """Restore f64 [N, D] and return the observation there."""
-        ...
-
-    def state_size(self) -> int:
-        """Return D."""
-        ...
-
-    def close(self) -> None:
-        """Free the renderer."""
-        ...
 
 
 def send(connection: Connection, meta: Mapping, arrays: Mapping[str, np.ndarray]) -> None:
