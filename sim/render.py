@@ -122,7 +122,7 @@ class Renderer:
         self._gl = _open_any_context(size, size * tiles)
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50.value)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
-        self._scene = mujoco.MjvScene(model, maxgeom=100)
+        self._scene = mujoco.MjvScene(model, maxgeom=max(100, 2 * (model.ngeom + model.nsite)))
         self._option = mujoco.MjvOption()
         self._option.geomgroup[:] = [1, 1, 1, 0, 0, 0]
         _live.add(self)

@@ -101,7 +101,8 @@ def test_every_number_of_a_size_is_used():
 )
 def test_every_choice_composes_and_its_targets_take_its_keys(verb, group):
     for choice in choices(CONFIGS, group):
-        check_targets_take(composed(verb, f"{group}={choice}"))
+        where = ["env=metaworld/drawer_open"] if group == "actor" and choice.startswith("metaworld") else []
+        check_targets_take(composed(verb, f"{group}={choice}", *where))
 
 
 def check_targets_take(node):

@@ -14,6 +14,7 @@ import numpy as np
 
 from robowm.errors import UserError
 from robowm.types import Obs, Steps
+from sim.checks import check_actions, check_seeds, check_states
 
 FPS, SUBSTEPS = 10.0, 8
 AGENT, PUCK = 0.12, 0.10  # radii
@@ -60,8 +61,7 @@ class DiscsEnv:
 
     def reset(self, seeds: Sequence[int]) -> Obs:
         """See Env."""
-        if not 0 < len(seeds) <= self.n:
-            raise UserError(f"{self.task_name}: {len(seeds)} seeds for an environment with n={self.n}; pass 1 to {self.n}")
+        check_seeds(self.task_name, seeds, self.n)
         self._state = np.stack([_start(np.random.default_rng(int(seed))) for seed in seeds])  # f64 [N, 7]
         return self._obs(self._state[:, None])
 
@@ -71,11 +71,7 @@ class DiscsEnv:
 
     def step(self, actions: np.ndarray, active: np.ndarray) -> Steps:
         """See Env."""
-        actions, active = np.asarray(actions, np.float32), np.asarray(active, bool)
-        if actions.ndim != 3 or actions.shape[::2] != (len(self._state), 2) or not actions.shape[1]:
-            raise UserError(f"{self.task_name}: actions have shape {actions.shape}, expected [{len(self._state)}, H >= 1, 2]")
-        if not np.isfinite(actions[active]).all():
-            raise UserError(f"{self.task_name}: actions hold NaN or infinity for episode {np.argwhere(~np.isfinite(actions))[0][0]}")
+        actions, active = check_actions(self.task_name, actions, active, len(self._state), 2)
         states = []
         for k in range(actions.shape[1]):
             self._state = np.where(active[:, None], advance(self._state, actions[:, k]), self._state)
@@ -91,10 +87,7 @@ class DiscsEnv:
 
     def set_state(self, states: np.ndarray) -> Obs:
         """See Rewindable."""
-        states = np.asarray(states, np.float64)
-        if states.ndim != 2 or states.shape[1] != 7 or not 0 < len(states) <= self.n:
-            raise UserError(f"{self.task_name}: states have shape {states.shape}, expected [1..{self.n}, 7]")
-        self._state = states.copy()
+        self._state = check_states(self.task_name, states, self.n, 7).copy()
         return self._obs(self._state[:, None])
 
     def close(self) -> None:

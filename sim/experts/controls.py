@@ -13,7 +13,7 @@ from robowm.types import Obs
 from sim.experts.noise import smooth
 from sim.tabletop.control import next_set_point
 
-LOW, HIGH = np.array([-0.10, -0.10, 0.014, -0.6]), np.array([0.10, 0.10, 0.10, 0.6])  # where OpenLoop's waypoints lie
+LOW, HIGH = (-0.10, -0.10, 0.014, -0.6), (0.10, 0.10, 0.10, 0.6)  # where OpenLoop's waypoints lie on the tabletop
 WAYPOINT_STEPS = (6, 14)  # fewest and most steps from one waypoint to the next
 LOW_SHARE = 0.6  # of the waypoints at the height of objects, so that it touches them now and then
 
@@ -37,7 +37,7 @@ class NeverMoves:
 
 @dataclass(frozen=True)
 class _Way:
-    """One episode's current stretch: from ``begin`` to ``end`` [5] in ``steps`` steps, ``done`` of them taken."""
+    """One episode's current stretch: from ``begin`` to ``end`` [A] in ``steps`` steps, ``done`` of them taken."""
 
     begin: np.ndarray
     end: np.ndarray
@@ -48,13 +48,18 @@ class _Way:
 class OpenLoop:
     """Moves smoothly between random poses that have nothing to do with the object: an action set that does not leak the state.
 
-    Only the first pose is looked at, to start from it. The gripper opens and closes now and then.
+    Only the first pose is looked at, to start from it. The gripper, last of the A numbers of a pose, opens (0) and closes (1) now and then.
+
+    Args:
+        chunk: H, targets per call.
+        low: least of a waypoint's other numbers [A - 1]; the third is a height.
+        high: and most.
     """
 
     name = "sim.experts.OpenLoop"
 
-    def __init__(self, chunk: int = 1):
-        self._chunk = chunk
+    def __init__(self, chunk: int = 1, low: Sequence[float] = LOW, high: Sequence[float] = HIGH):
+        self._chunk, self._low, self._high = chunk, np.array(low), np.array(high)
 
     def start(self, n: int) -> list[_Way | None]:
         """See Policy."""
@@ -64,30 +69,29 @@ class OpenLoop:
         """See Policy."""
         actions, ways = [], []
         for way, pose, rng in zip(memory, obs.state[:, -1], rngs, strict=True):
-            way = way or _next_way(pose.astype(float), rng)
+            way = way or self._next_way(pose.astype(float), rng)
             rows = []
             for _ in range(self._chunk):
                 if way.done == way.steps:
-                    way = _next_way(way.end, rng)
+                    way = self._next_way(way.end, rng)
                 way = _Way(way.begin, way.end, way.steps, way.done + 1)
                 rows.append(_between(way))
             actions.append(rows)
             ways.append(way)
         return np.array(actions, np.float32), ways
 
-
-def _next_way(begin: np.ndarray, rng: np.random.Generator) -> _Way:
-    end = np.append(rng.uniform(LOW, HIGH), float(rng.random() < 0.5))
-    if rng.random() < LOW_SHARE:
-        end[2] = rng.uniform(LOW[2], LOW[2] + 0.015)
-    return _Way(begin, end, int(rng.integers(WAYPOINT_STEPS[0], WAYPOINT_STEPS[1] + 1)), 0)
+    def _next_way(self, begin: np.ndarray, rng: np.random.Generator) -> _Way:
+        end = np.append(rng.uniform(self._low, self._high), float(rng.random() < 0.5))
+        if rng.random() < LOW_SHARE:
+            end[2] = rng.uniform(self._low[2], self._low[2] + 0.015)
+        return _Way(begin, end, int(rng.integers(WAYPOINT_STEPS[0], WAYPOINT_STEPS[1] + 1)), 0)
 
 
 def _between(way: _Way) -> np.ndarray:
     """Return the minimum-jerk pose after ``done`` steps; the gripper switches at the beginning."""
     s = way.done / way.steps
     pose = way.begin + (way.end - way.begin) * s**3 * (10 - 15 * s + 6 * s * s)
-    pose[4] = way.end[4]
+    pose[-1] = way.end[-1]
     return pose
 
 

@@ -14,6 +14,7 @@ from sim.tabletop.control import FAR, FPS, absolute, next_set_point
 from sim.tabletop.hidden import HiddenModel, draw, hidden_names
 from sim.tabletop.scene import FINGER_JOINTS, FINGER_SQUEEZE, FINGER_TRAVEL, HAND_JOINTS, TIMESTEP, build_model, geom_labels
 from sim.tabletop.task import ACTION_NAMES, ENVIRONMENT_STATE_NAMES, STATE_NAMES, Start, Task
+from sim.tabletop.tasks import load_task
 
 if TYPE_CHECKING:
     from sim.render import Renderer
@@ -196,6 +197,11 @@ class Batch:
     def _obs(self, pictures: np.ndarray | None, state: np.ndarray, truth: np.ndarray) -> Obs:
         frames = {} if pictures is None else {name: pictures[:, :, v] for v, name in enumerate(self._shown)}
         return Obs(frames, state, truth, (self._task.sentence,) * len(state))
+
+
+def build(task: str, **settings) -> Batch:
+    """Return a Batch of the task called ``task``: what a worker process starts from."""
+    return Batch(load_task(task), **settings)
 
 
 def camera_names(cameras: Sequence[str], masks: bool) -> tuple[str, ...]:

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
-
-from robowm.errors import UserError, nearest
-from robowm.types import Obs, Steps
+from robowm.errors import UserError
+from sim.batched import BatchedEnv
+from sim.checks import check_cameras, check_sizes
 from sim.tabletop.batch import Batch, spec
 from sim.tabletop.control import FPS
 from sim.tabletop.scene import MAX_SIZE
 from sim.tabletop.task import ACTION_NAMES
 from sim.tabletop.tasks import load_task
-from sim.tabletop.workers import Pool
+from sim.workers import Pool
 
 CAMERAS = ("external", "wrist")
 MIN_SIZE = 16
 MOST_HIDDEN = 2.0  # masses and frictions up to 16 times either way; the physics was tried up to here
 
 
-class TabletopEnv:
+class TabletopEnv(BatchedEnv):
     """Satisfies ``robowm.protocols.Env`` and ``Rewindable``.
 
     Actions f32 [N, H, 5]: targets x, y, z (metres), yaw (radians) of the pinch point and gripper (0 = open .. 1 = closed), clipped to the
     workspace; the set-point follows at most 0.5 m/s and 5 rad/s. With ``action_kind="delta"`` the first four are relative to the last
-    set-point. Proprioception f32 [N, K, 5]: the same five, measured. Control runs at 10 Hz.
+    set-point. Proprioception f32 [N, K, 5]: the same five, measured. Control runs at 10 Hz. Start states depend on (task, start_range,
+    seed) alone; a saved state f64 [N, D] holds the solver's warm start too.
 
     Args:
         task: file name in sim/tabletop/tasks, or the import path of a module that defines ``TASK``.
@@ -61,11 +61,13 @@ class TabletopEnv:
         hidden: float = 0.0,
         masks: bool = False,
     ):
-        _check(image_size, cameras, action_kind, n, workers)
+        check_sizes(n, workers, image_size, MIN_SIZE, MAX_SIZE)
+        check_cameras("the tabletop scene", cameras, CAMERAS)
+        if action_kind not in ("absolute", "delta"):
+            raise UserError(f"action_kind={action_kind!r}; choose absolute or delta")
         if not 0 <= hidden <= MOST_HIDDEN:
             raise UserError(f"hidden={hidden}; choose 0 (nothing) to {MOST_HIDDEN:g}")
         loaded = load_task(task)
-        self.n, self.task_name, self.render_rows = n, f"tabletop/{loaded.name}", render_rows
         self.action_kind, self.cameras, self.image_size = action_kind, tuple(cameras), image_size
         self._hidden, self._masks = hidden, masks
         settings = {
@@ -76,61 +78,13 @@ class TabletopEnv:
             "hidden": hidden,
             "masks": masks,
         }
-        self._batch = Batch(loaded, n, **settings) if workers == 1 else Pool(task, n, workers, **settings)
-        self._running = 0  # episodes since the last reset
+        if workers == 1:
+            batch = Batch(loaded, n, **settings)
+        else:
+            names = {"simulator": "tabletop", "sentence": loaded.sentence}
+            batch = Pool("sim.tabletop.batch.build", n, workers, **names, task=task, **settings)
+        super().__init__(batch, n, f"tabletop/{loaded.name}", len(ACTION_NAMES), render_rows)
 
     def spec(self) -> dict:
         """Return cameras, names, fps and action kind: the fields of a store's specification."""
         return spec(self.cameras, self.image_size, self.action_kind == "delta", self._hidden, self._masks)
-
-    def reset(self, seeds: Sequence[int]) -> Obs:
-        """See Env. Start states depend on (task, start_range, hidden, seed) alone."""
-        if not 0 < len(seeds) <= self.n:
-            raise UserError(f"{self.task_name}: {len(seeds)} seeds for an environment with n={self.n}; pass 1 to {self.n}")
-        self._running = len(seeds)
-        return self._batch.reset(seeds)
-
-    def goal_holds(self) -> np.ndarray:
-        """See Env."""
-        return self._batch.goal_holds()
-
-    def step(self, actions: np.ndarray, active: np.ndarray) -> Steps:
-        """See Env."""
-        actions = np.asarray(actions, np.float32)
-        if actions.ndim != 3 or actions.shape[::2] != (self._running, len(ACTION_NAMES)) or not actions.shape[1]:
-            raise UserError(
-                f"{self.task_name}: actions have shape {actions.shape}, expected [{self._running}, H >= 1, {len(ACTION_NAMES)}]"
-            )
-        active = np.asarray(active, bool)
-        if not np.isfinite(actions[active]).all():
-            raise UserError(f"{self.task_name}: actions hold NaN or infinity for episode {np.argwhere(~np.isfinite(actions))[0][0]}")
-        return self._batch.step(actions, active, self.render_rows)
-
-    def get_state(self) -> np.ndarray:
-        """See Rewindable: f64 [N, D], everything the future depends on, the solver's warm start included."""
-        return self._batch.get_state()
-
-    def set_state(self, states: np.ndarray) -> Obs:
-        """See Rewindable."""
-        states = np.asarray(states, np.float64)
-        size = self._batch.state_size()
-        if states.ndim != 2 or states.shape[1] != size or not 0 < len(states) <= self.n:
-            raise UserError(f"{self.task_name}: states have shape {states.shape}, expected [1..{self.n}, {size}]")
-        self._running = len(states)
-        return self._batch.set_state(states)
-
-    def close(self) -> None:
-        """Free renderers and end worker processes."""
-        self._batch.close()
-
-
-def _check(image_size: int, cameras: Sequence[str], action_kind: str, n: int, workers: int) -> None:
-    if not MIN_SIZE <= image_size <= MAX_SIZE:
-        raise UserError(f"image_size={image_size}; choose {MIN_SIZE} to {MAX_SIZE}")
-    for name in cameras:
-        if name not in CAMERAS:
-            raise UserError(f"no camera {name!r} in the tabletop scene: {nearest(name, CAMERAS)}")
-    if action_kind not in ("absolute", "delta"):
-        raise UserError(f"action_kind={action_kind!r}; choose absolute or delta")
-    if n < 1 or workers < 1:
-        raise UserError(f"n={n}, workers={workers}; both must be at least 1")

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from robowm.errors import UserError
-from sim.tabletop import TabletopEnv, workers
+from sim import workers
+from sim.tabletop import TabletopEnv
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-"""A Batch spread over worker processes. Workers are plain subprocesses on a socket each: nothing is forked (so GL and thread state of the
-parent do not leak), nothing is unpickled, and a worker whose parent dies reads end-of-file and leaves."""
+"""A simulator's batch of episodes spread over worker processes. Workers are plain subprocesses on a socket each: nothing is forked (so GL
+and thread state of the parent do not leak), nothing is unpickled, and a worker whose parent dies reads end-of-file and leaves."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import socket
@@ -17,8 +18,7 @@ import numpy as np
 
 from robowm.errors import UserError
 from robowm.types import Obs, Steps
-from sim.tabletop.batch import Batch
-from sim.tabletop.tasks import load_task
+from sim.batched import Batch
 
 PATIENCE = 120.0  # seconds without an answer before a worker counts as hung
 
@@ -41,16 +41,20 @@ def receive(connection: Connection) -> tuple[dict, dict[str, np.ndarray]]:
 
 
 class Pool:
-    """Looks like a Batch and splits its rows over ``workers`` processes, in order."""
+    """Looks like a Batch and splits its rows over ``workers`` processes, in order.
 
-    def __init__(self, task: str, n: int, workers: int, **settings):
+    ``build`` is the import path of a function that makes a Batch from ``n`` and ``settings`` (JSON-able); ``simulator`` names it in errors,
+    ``sentence`` is the task's text.
+    """
+
+    def __init__(self, build: str, n: int, workers: int, *, simulator: str, sentence: str, **settings):
+        self._simulator, self._sentence = simulator, sentence
         self._workers: list[subprocess.Popen] = []
         self._pipes: list[Connection] = []
         self._parts: list[slice] = []  # which rows each worker in use holds
         self._share = -(-n // workers)
-        self._sentence = load_task(task).sentence
         for _ in range(-(-n // self._share)):
-            self._start({"task": task, "n": self._share, **settings})
+            self._start(build, {"n": self._share, **settings})
         self._size = self._ask([({"call": "state_size"}, {})])[0][0]["size"]
 
     def reset(self, seeds: Sequence[int]) -> Obs:
@@ -97,12 +101,12 @@ class Pool:
     def __del__(self):
         self.close()
 
-    def _start(self, settings: dict) -> None:
+    def _start(self, build: str, settings: dict) -> None:
         ours, theirs = socket.socketpair()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "OMP_NUM_THREADS": "1"}
         if "MUJOCO_GL" not in os.environ and Path("/dev/nvidia0").exists():
             environment["MUJOCO_GL"] = "osmesa"  # several EGL renderers on one NVIDIA GPU can hang in their first read-back
-        command = [sys.executable, "-c", "from sim.tabletop.workers import main; main()", str(theirs.fileno()), json.dumps(settings)]
+        command = [sys.executable, "-c", "from sim.workers import main; main()", str(theirs.fileno()), build, json.dumps(settings)]
         self._workers.append(subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL))
         theirs.close()
         self._pipes.append(Connection(ours.detach()))
@@ -137,7 +141,7 @@ class Pool:
                 self._lost(k)
         for k, (meta, _) in enumerate(answers):
             if "error" in meta:
-                raise UserError(meta["error"]) if meta["user"] else RuntimeError(f"tabletop worker {k} failed:\n{meta['error']}")
+                raise UserError(meta["error"]) if meta["user"] else RuntimeError(f"{self._simulator} worker {k} failed:\n{meta['error']}")
         return answers
 
     def _lost(self, k: int, what: str = "") -> None:
@@ -149,7 +153,7 @@ class Pool:
         self.close()
         what = what or f"ended by itself (exit code {code}; -9: killed, often for memory)"
         raise UserError(
-            f"tabletop worker {k} (process {worker.pid}) {what}; start again, with fewer workers or a smaller n if it recurs"
+            f"{self._simulator} worker {k} (process {worker.pid}) {what}; start again, with fewer workers or a smaller n if it recurs"
         ) from None
 
     def _obs(self, got: dict[str, np.ndarray]) -> Obs:
@@ -185,10 +189,8 @@ def _answer(batch: Batch, meta: dict, arrays: dict[str, np.ndarray]) -> tuple[di
     raise ValueError(f"unknown call {meta['call']!r}")
 
 
-def serve(connection: Connection, settings: dict) -> None:
+def serve(connection: Connection, batch: Batch) -> None:
     """Answer calls until the other end closes."""
-    task = load_task(settings.pop("task"))
-    batch = Batch(task, **settings)
     while True:
         try:
             meta, arrays = receive(connection)
@@ -208,5 +210,7 @@ def serve(connection: Connection, settings: dict) -> None:
 
 
 def main() -> None:
-    """Entry point of a worker process: argv holds the socket's file descriptor and the settings."""
-    serve(Connection(int(sys.argv[1])), json.loads(sys.argv[2]))
+    """Entry point of a worker process: argv holds the socket's file descriptor, what builds the batch and its settings."""
+    module, _, name = sys.argv[2].rpartition(".")
+    build = getattr(importlib.import_module(module), name)
+    serve(Connection(int(sys.argv[1])), build(**json.loads(sys.argv[3])))
