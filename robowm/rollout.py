@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from robowm.errors import UserError
 from robowm.protocols import Env, Policy
 from robowm.types import Controller, Episode, Obs, Source, SourceKind, Steps
 
@@ -42,6 +43,12 @@ class Replay:
         """See Policy."""
         rows = np.arange(memory, memory + self._chunk)
         return np.stack([actions[np.minimum(rows, len(actions) - 1)] for actions in self._actions]), memory + self._chunk
+
+
+def check_amount(episodes: int | None, until_successes: int | None) -> None:
+    """Raise UserError unless exactly one of them says how much is to be recorded."""
+    if (episodes is None) == (until_successes is None) or (episodes or until_successes or 0) < 1:
+        raise UserError(f"give exactly one of episodes and until_successes, at least 1; found {episodes} and {until_successes}")
 
 
 def run_episodes(

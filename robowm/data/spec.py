@@ -100,9 +100,9 @@ class EpisodeMeta:
         return cls(**{**record, "source": Source(**record["source"]), "success": success})
 
 
-def tasks_of(metas: Iterable[EpisodeMeta], earlier: Iterable[str] = ()) -> list[str]:
-    """Return the sentences of ``metas`` and ``earlier`` ones, each once, in order of the alphabet; no empty ones."""
-    return sorted({*earlier, *(meta.task for meta in metas)} - {""})
+def tasks_of(stores: Iterable[Sequence[EpisodeMeta]], earlier: Iterable[str] = ()) -> list[str]:
+    """Return the sentences of the episodes of ``stores`` and ``earlier`` ones, each once, in order of the alphabet; no empty ones."""
+    return sorted({*earlier, *(meta.task for metas in stores for meta in metas)} - {""})
 
 
 def check_tasks(asked: Iterable[str], trained: Sequence[str], what: str) -> None:

@@ -15,7 +15,7 @@ from robowm.data.store import EpisodeStore, StoreSpec
 from robowm.errors import UserError
 from robowm.progress import Progress
 from robowm.protocols import Env, Policy
-from robowm.rollout import Rollout, run_episodes
+from robowm.rollout import Rollout, check_amount, run_episodes
 from robowm.seeds import SEED_RANGES, check_seeds
 from robowm.types import Controller
 
@@ -44,8 +44,7 @@ def run(
     rollout. Returns the counts {tried, stored, successes, dropped}.
     """
     output_dir = Path(output_dir)
-    if (episodes is None) == (until_successes is None) or (episodes or until_successes or 0) < 1:
-        raise UserError(f"give exactly one of episodes and until_successes, at least 1; found {episodes} and {until_successes}")
+    check_amount(episodes, until_successes)
     check_seeds(purpose, [])
     first_seed = SEED_RANGES[purpose].start if first_seed is None else first_seed
     check_seeds(purpose, [first_seed] if episodes is None else range(first_seed, first_seed + episodes))
@@ -53,24 +52,15 @@ def run(
     spec = StoreSpec(**env.spec())
     settings = {"max_steps": max_steps, "stop_after_success": stop_after_success, "noise_salt": noise_salt, "round": round}
     asked = {"until_successes": until_successes, "keep_failures": keep_failures}
-    config = {
-        "task": env.task_name,
-        "spec": spec.to_json(),
-        "purpose": purpose,
-        "first_seed": first_seed,
-        "stop": stop,
-        **asked,
-        **settings,
-    }
+    where = {"task": env.task_name, "spec": spec.to_json(), "purpose": purpose, "first_seed": first_seed, "stop": stop}
+    config = {**where, **asked, **settings}
     inputs = {"policy": policy.name}
     if (finished := claim(output_dir, kind="store", inputs=inputs, config=config)) is not None:
         return finished["counts"]
     store = EpisodeStore.open_or_create(output_dir, spec)
     counts = _count(store, first_seed)
-    if purpose == "demonstrations":
-        roll = partial(run_episodes, env, policy, kind="demo", controller=Controller.DEMO, **settings)
-    else:
-        roll = partial(run_episodes, env, policy, kind="rollout", **settings)
+    kind = {"kind": "demo", "controller": Controller.DEMO} if purpose == "demonstrations" else {"kind": "rollout"}
+    roll = partial(run_episodes, env, policy, **kind, **settings)
     target, unit = (episodes, "tried") if until_successes is None else (until_successes, "successes")
     with Progress(output_dir, target, f"collect {purpose}", done=counts[unit]) as progress:
         while counts[unit] < target and (seed := first_seed + counts["tried"]) < stop:

@@ -22,7 +22,7 @@ from robowm.jsonl import append_lines, recover_lines
 from robowm.progress import Progress
 from robowm.protocols import Env, Policy, WorldModel
 from robowm.reward.success import SuccessClassifier, held_probability
-from robowm.rollout import Replay, Rollout, run_episodes
+from robowm.rollout import Replay, Rollout, check_amount, run_episodes
 from robowm.types import Episode, Obs
 from robowm.world_model.imagined import ImaginedEnv
 
@@ -66,13 +66,11 @@ def run(
     well, with success 0, to measure the judge on them; leave it off for training data.
     """
     output_dir = Path(output_dir)
-    if (episodes is None) == (until_successes is None) or (episodes or until_successes or 0) < 1:
-        raise UserError(f"give exactly one of episodes and until_successes, at least 1; found {episodes} and {until_successes}")
+    check_amount(episodes, until_successes)
     rules = {"max_steps": max_steps, "stop_after_success": stop_after_success, "min_steps": min_steps, "agreement": agreement}
     rules |= {"noise_salt": noise_salt, "round": round}
     asked = {"episodes": episodes, "until_successes": until_successes, "keep_failures": keep_failures}
-    ends = [starts.seeds[0], starts.seeds[-1]]
-    config = {"task": starts.task_name, "starts": starts.name, "seeds": ends, **asked, **rules}
+    config = {"task": starts.task_name, "starts": starts.name, "seeds": [starts.seeds[0], starts.seeds[-1]], **asked, **rules}
     inputs = {"world_model": world_model.name, "policy": policy.name, "success_classifier": classifier.name}
     if (finished := claim(output_dir, kind="store", inputs=inputs, config=config)) is not None:
         return finished["counts"]
@@ -82,27 +80,23 @@ def run(
 
     journal = _Journal(output_dir, starts.spec)
     imagination = Imagination(world=world, policy=policy, classifier=classifier, world_model=world_model.name, **rules)
-    target = episodes if until_successes is None else until_successes
-    most = episodes if until_successes is None else _MOST_DRAWS * len(starts.seeds)
-
-    def reached() -> int:
-        return len(journal.reasons) if until_successes is None else journal.reasons.count(KEPT)
-
+    target, most = (episodes, episodes) if until_successes is None else (until_successes, _MOST_DRAWS * len(starts.seeds))
+    reached = journal.tried if until_successes is None else journal.kept
     with Progress(output_dir, target, "imagine", done=reached()) as progress:
-        while reached() < target and len(journal.reasons) < most:
+        while reached() < target and journal.tried() < most:
             before = reached()
-            draw, first = divmod(len(journal.reasons), len(starts.seeds))
-            batch = list(starts.seeds[first : first + min(n, most - len(journal.reasons))])
+            draw, first = divmod(journal.tried(), len(starts.seeds))
+            batch = list(starts.seeds[first : first + min(n, most - journal.tried())])
             for episode, line in imagination.batch(batch, draw):
                 journal.add(episode, line, keep=keep_failures or line["reason"] == KEPT)
                 if reached() == target:
                     break
             journal.flush()
-            progress.advance(reached() - before, kept=journal.reasons.count(KEPT) / len(journal.reasons))
+            progress.advance(reached() - before, kept=journal.kept() / journal.tried())
     counts = count(journal.reasons)
     if reached() < target:
         raise UserError(
-            f"{counts[KEPT]} of {target} imagined successes after {len(journal.reasons)} tries ({counts}); ask for fewer or train longer"
+            f"{counts[KEPT]} of {target} imagined successes after {journal.tried()} tries ({counts}); train longer or ask for fewer"
         )
     journal.store.seal(inputs=inputs, config=config, counts=counts)
     return counts
@@ -179,6 +173,12 @@ class _Journal:
         self.reasons = [line["reason"] for line in lines]
         self._stored = sum(line["stored"] for line in lines)
         self._pending: list[dict[str, Any]] = []
+
+    def tried(self) -> int:
+        return len(self.reasons)
+
+    def kept(self) -> int:
+        return self.reasons.count(KEPT)
 
     def add(self, episode: Episode, line: dict[str, Any], *, keep: bool) -> None:
         if keep:

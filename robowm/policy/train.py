@@ -83,7 +83,7 @@ def run(
         tracker=tracker,
         label="improve" if init_from else "train policy",
     )
-    known = tasks_of((meta for store in opened for meta in store.metas), tasks)
+    known = tasks_of((store.metas for store in opened), tasks)
     return _seal(output_dir, averaged, normalizers, observes, spec, known, inputs, config)
 
 

@@ -14,17 +14,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from robowm.artefacts import read_artefact
 from robowm.data.spec import check_tasks
 from robowm.errors import UserError, nearest
 from robowm.nn.trunk import trunk
+from robowm.train.weights import load_weights
 from robowm.types import ClipBatch, Score
 
-WEIGHTS = "model.safetensors"
 KIND = "success_classifier"
 _BLOCK = 512  # windows judged at a time
 
@@ -131,11 +129,6 @@ def held_probability(probabilities: np.ndarray, consecutive: int) -> np.ndarray:
     return np.lib.stride_tricks.sliding_window_view(probabilities, consecutive).min(1)
 
 
-def save_net(net: SuccessNet, folder: Path) -> None:
-    """Write the weights."""
-    save_file({name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}, str(folder / WEIGHTS))
-
-
 def load_success_classifier(path: Path | str, *, device: str = "auto", tasks: Sequence[str] | None = None) -> SuccessClassifier:
     """Load the finished artefact at ``path``; ``tasks`` are the sentences it may judge, by default those of its training data."""
     from robowm.train.distributed import pick_device
@@ -143,11 +136,7 @@ def load_success_classifier(path: Path | str, *, device: str = "auto", tasks: Se
     path = Path(path)
     record = read_artefact(path, KIND)
     net = build_net(record["net"])
-    try:
-        net.load_state_dict(load_file(str(path / WEIGHTS)))
-    except (SafetensorError, OSError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path / WEIGHTS} is missing or damaged ({reason}); delete {path} and train the classifier again") from error
+    load_weights(net, path, "the classifier")
     known = tuple(record.get("tasks", ()) if tasks is None else tasks)
     return SuccessClassifier(record["fingerprint"], net.to(pick_device(device)).eval(), record["threshold"], record["consecutive"], known)
 

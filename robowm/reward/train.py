@@ -25,11 +25,12 @@ from robowm.metrics.calibration import Confusion, auc, confusion, reliability, t
 from robowm.metrics.stats import wilson
 from robowm.reward.augment import augment
 from robowm.reward.rows import LabelledStore, RowSampler, as_labelled, goal_held
-from robowm.reward.success import KIND, WEIGHTS, SuccessClassifier, SuccessNet, build_net, describe_net, save_net, to_pictures
+from robowm.reward.success import KIND, SuccessClassifier, SuccessNet, build_net, describe_net, to_pictures
 from robowm.train.distributed import Precision
 from robowm.train.learner import Learner, derive_seed, fit
 from robowm.train.log import Tracker
 from robowm.train.optim import OptimConfig
+from robowm.train.weights import WEIGHTS, save_weights
 from robowm.types import ClipBatch, EvalRow
 
 log = logging.getLogger(__name__)
@@ -67,18 +68,15 @@ def run(
     output_dir = Path(output_dir)
     train, validation = as_labelled(stores), as_labelled(validation_stores)
     opened = [EpisodeStore.open(store.path) for store in (*train, *validation)]
-    spec = opened[0].spec
-    names = list(spec.pictures()) if cameras is None else list(cameras)
-    spec.check_cameras(names, str(opened[0].path))
-    net_config = describe_net({name: spec.cameras[name] for name in names}, rows, width)
-    described = [asdict(store) for store in (*train, *validation)]
-    config = {"task": task, "net": net_config, "stores": described, "training_stores": len(train), "optim": asdict(optim)}
-    config |= {"steps": steps, "batch_size": batch_size, "target_precision": target_precision, "consecutive": consecutive, "seed": seed}
+    net_config = describe_net(_looked_at(opened[0], cameras), rows, width)
+    config = {"task": task, "net": net_config, "stores": [asdict(store) for store in (*train, *validation)]}
+    config |= {"training_stores": len(train), "optim": asdict(optim), "steps": steps, "batch_size": batch_size, "seed": seed}
+    config |= {"target_precision": target_precision, "consecutive": consecutive}
     inputs = {str(store.path): store.fingerprint() for store in opened}
     if (finished := claim(output_dir, kind=KIND, inputs=inputs, config=config)) is not None:
         return finished["measured"]
     torch.manual_seed(derive_seed(seed))
-    sampler = RowSampler(train, cameras=names, rows=rows, batch_size=batch_size, seed=seed)
+    sampler = RowSampler(train, cameras=list(net_config["cameras"]), rows=rows, batch_size=batch_size, seed=seed)
     net = fit(
         Learner(build_net(net_config), sampler.batch, classification_loss),
         steps=steps,
@@ -96,12 +94,18 @@ def run(
     judged = judge_stores(SuccessClassifier("", net, 1.0, consecutive), validation)
     threshold, reached = chosen(judged, target_precision)
     measured = {"threshold": threshold, "target_reached_when_chosen": reached, **measure(judged, threshold, task)}
-    save_net(net, output_dir)
+    save_weights(net, output_dir)
     fingerprint = fingerprint_json([fingerprint_files([output_dir / WEIGHTS]), net_config, threshold, consecutive])
-    tasks = tasks_of(meta for store in opened for meta in store.metas)
-    facts = {"net": net_config, "threshold": threshold, "consecutive": consecutive, "tasks": tasks, "measured": measured}
-    write_artefact(output_dir, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, **facts)
+    facts = {"net": net_config, "threshold": threshold, "consecutive": consecutive, "tasks": tasks_of(store.metas for store in opened)}
+    write_artefact(output_dir, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, measured=measured, **facts)
     return measured
+
+
+def _looked_at(store: EpisodeStore, cameras: Sequence[str] | None) -> dict[str, tuple[int, int]]:
+    """Return {camera: (height, width)} of those asked for (None: all pictures), which ``store`` must have."""
+    names = list(store.spec.pictures()) if cameras is None else list(cameras)
+    store.spec.check_cameras(names, str(store.path))
+    return {name: store.spec.cameras[name] for name in names}
 
 
 def chosen(judged: Mapping[str, np.ndarray], target_precision: float) -> tuple[float, bool]:

@@ -186,7 +186,7 @@ def run(
         label="post-train world model",
     )
     facts = {**base["model"], "design": {**base["model"]["design"], "sampling_steps": nft.sampling.steps}}
-    tasks = tasks_of((meta for store in opened for meta in store.metas), base.get("tasks", ()))
+    tasks = tasks_of((store.metas for store in opened), base.get("tasks", ()))
     seal(model.theta, output_dir, facts, inputs=inputs, config=config, fps=base["fps"], tasks=tasks)
     return read_log(output_dir / LOG)[-1]
 

@@ -13,19 +13,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from robowm.artefacts import fingerprint_files, fingerprint_json, read_artefact, write_artefact
 from robowm.data.spec import check_tasks
 from robowm.diffusion.sample import sample
 from robowm.errors import UserError
+from robowm.train.weights import WEIGHTS, load_weights, save_weights
 from robowm.types import Obs
 from robowm.world_model.model import Context, WorldModelNet, rebuild
 
 KIND = "world_model"
-WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -135,11 +133,6 @@ class LoadedWorldModel:
         return actions
 
 
-def save_weights(net: WorldModelNet, folder: Path) -> None:
-    """Write the weights into ``folder``."""
-    save_file({name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}, folder / WEIGHTS)
-
-
 def seal(
     net: WorldModelNet,
     folder: Path,
@@ -182,11 +175,7 @@ def load_world_model(
     path = Path(path)
     record = read_artefact(path, KIND)
     net = rebuild(record["model"])
-    try:
-        net.load_state_dict(load_file(path / WEIGHTS))
-    except (SafetensorError, OSError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path / WEIGHTS} is missing or damaged ({reason}); delete {path} and train the world model again") from error
+    load_weights(net, path, "the world model")
     net = net.to(pick_device(device)).eval()
     name = record["fingerprint"] + _sampled_otherwise(sampling_steps, net.design.sampling_steps, temperature)
     known = record.get("tasks", ()) if tasks is None else tasks

@@ -59,12 +59,8 @@ def run(
     shares, opened, inputs = open_shares(stores)
     if init_from is not None:
         inputs["init_from"] = read_artefact(Path(init_from), KIND)["fingerprint"]
-    described = {
-        "world_model": vars(design),
-        "stores": [share.settings() for share in shares],
-        "loss": {"_target_": f"{type(loss).__module__}.{type(loss).__qualname__}", **asdict(loss)},
-        "batch_size": batch_size,
-    }
+    described = {"world_model": vars(design), "stores": [share.settings() for share in shares], "batch_size": batch_size}
+    described |= {"loss": {"_target_": f"{type(loss).__module__}.{type(loss).__qualname__}", **asdict(loss)}}
     config = {**described, "steps": steps, "optim": asdict(optim), "seed": seed}
     if claim(output_dir, kind=KIND, inputs=inputs, config=config) is not None:
         return read_log(output_dir / LOG)[-1]
@@ -89,7 +85,7 @@ def run(
     )
     spec = opened[0].spec
     facts = {**net.facts(), "state_names": spec.state_names, "action_names": spec.action_names, "action_kind": spec.action_kind}
-    tasks = tasks_of((meta for store in opened for meta in store.metas), earlier)
+    tasks = tasks_of((store.metas for store in opened), earlier)
     seal(net, output_dir, facts, inputs=inputs, config=config, fps=spec.fps, tasks=tasks)
     return read_log(output_dir / LOG)[-1]
 

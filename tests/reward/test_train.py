@@ -9,7 +9,8 @@ from robowm.artefacts import read_artefact
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
 from robowm.reward import train
-from robowm.reward.success import WEIGHTS, load_success_classifier
+from robowm.reward.success import load_success_classifier
+from robowm.train.weights import WEIGHTS
 from tests.reward.stores import make_store
 
 SHORT = {"task": "fake/right", "width": 8, "batch_size": 16, "device": "cpu", "precision": "fp32"}

@@ -16,8 +16,9 @@ from robowm.rl.post_train import Nft, NftLoss, PostTrained, clips, run
 from robowm.rl.reference import Reference
 from robowm.train.log import LOG, read_log
 from robowm.train.optim import OptimConfig
+from robowm.train.weights import WEIGHTS
 from robowm.world_model.losses import TeacherForcing, clip_rows
-from robowm.world_model.predict import KIND, WEIGHTS, load_world_model
+from robowm.world_model.predict import KIND, load_world_model
 from robowm.world_model.train import run as train_world_model
 from tests.fakes import masked_store
 

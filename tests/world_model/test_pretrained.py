@@ -8,7 +8,8 @@ from safetensors.torch import load_file
 from robowm.artefacts import read_artefact
 from robowm.errors import UserError
 from robowm.nn.shape import VideoShape
-from robowm.world_model.predict import KIND, WEIGHTS, load_world_model
+from robowm.train.weights import WEIGHTS
+from robowm.world_model.predict import KIND, load_world_model
 from robowm.world_model.pretrained import WanVideo
 from tests.world_model.conftest import train
 

@@ -8,8 +8,9 @@ from safetensors.torch import load_file
 from robowm.artefacts import read_artefact
 from robowm.errors import UserError
 from robowm.train.log import LOG, read_log
+from robowm.train.weights import WEIGHTS
 from robowm.world_model.losses import TeacherForcing
-from robowm.world_model.predict import KIND, WEIGHTS
+from robowm.world_model.predict import KIND
 from tests.world_model.conftest import NODE, OPTIM, train
 
 GOLDEN = {3: 0.473279, 6: 0.773001}  # mean losses of steps 1-3 and 4-6, LPIPS among them

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -30,10 +29,10 @@ from robowm.reward.success import to_pictures
 from robowm.train.distributed import pick_device
 from robowm.train.learner import Learner, derive_seed, fit
 from robowm.train.optim import OptimConfig
+from robowm.train.weights import WEIGHTS, load_weights, save_weights
 from robowm.types import ClipBatch, Episode
 
 KIND = "inverse_dynamics"
-WEIGHTS = "model.safetensors"
 OPTIM = OptimConfig(lr=1e-3, weight_decay=0.05, betas=(0.9, 0.99), warmup_steps=50, ema=0.995)
 BLOCK = 512  # pairs of rows read at a time
 
@@ -100,7 +99,7 @@ def train_reader(
     config = {**settings.shape(), "cameras": sizes, "stores": [share.settings() for share in shares]}
     if (record := claim(output_dir, kind=KIND, inputs=inputs, config=config)) is not None:
         net = InverseNet(sizes, Normalizer.from_json(record["action"]), settings.width)
-        net.load_state_dict(load_file(str(output_dir / WEIGHTS)))
+        load_weights(net, output_dir, "the reader of actions")
         return record["fingerprint"], net.to(pick_device(settings.device)).eval()
     sampler = ClipSampler(
         shares,
@@ -124,7 +123,7 @@ def train_reader(
         config={**config, "inputs": inputs},
         label="train inverse dynamics",
     )
-    save_file({name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}, str(output_dir / WEIGHTS))
+    save_weights(net, output_dir)
     fingerprint = fingerprint_json([fingerprint_files([output_dir / WEIGHTS]), net.action.to_json()])
     write_artefact(output_dir, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, action=net.action.to_json())
     return fingerprint, net

@@ -101,8 +101,8 @@ def run(
     del models
     settings = Settings(task, list(controls), horizon, episodes, batch, train_seed, strips)
     config = {**asdict(settings), "pairs": compared, "temperatures": list(temperatures), "long_roll": asdict(long_roll)}
-    config |= {"regimes": None if regimes is None else name_of(regimes)}
-    config |= {"inverse": inverse.shape() if trained else None, "counterfactual": counterfactual, "env": env and env.task_name}
+    config |= {"regimes": regimes and name_of(regimes), "inverse": inverse.shape() if trained else None}
+    config |= {"counterfactual": counterfactual, "env": env and env.task_name}
     if claim(output_dir, kind=KIND, inputs=inputs, config=config) is not None:
         return json.loads((output_dir / SUMMARY).read_text())
     reader = train_reader(inverse, train_stores, cameras, output_dir / "inverse_dynamics") if trained else None
@@ -116,10 +116,15 @@ def run(
     wanted += [(arm.name, "copy_last") for arm in arms[1:]] + [(arm.name, REAL) for arm in arms]
     summary = _perform(output_dir, units, rolls, wanted)
     summary["notes"] = [*_notes(arms, reader, held_out, regimes, rolls), *summary["notes"]]
+    seal(output_dir, summary, inputs, config)
+    return summary
+
+
+def seal(output_dir: Path, summary: Mapping[str, Any], inputs: Mapping[str, str], config: Mapping[str, Any]) -> None:
+    """Write what was found and make ``output_dir`` a finished bench."""
     write_json(output_dir / SUMMARY, summary)
     fingerprint = fingerprint_json({"inputs": inputs, "config": config})
     write_artefact(output_dir, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config)
-    return summary
 
 
 def _units(
