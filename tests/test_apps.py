@@ -161,6 +161,25 @@ def test_a_bench_becomes_results_and_a_page(made, tmp_path):
     assert "Long rolls" in (tmp_path / "report.html").read_text()
 
 
+def test_a_bench_against_diffusers_measures_speed_and_fidelity_of_both(made, tmp_path):
+    words = ["bench", "suite=diffusers", "size=debug", "task=tabletop/pick_place", "seconds=0.5", "horizon=4", "episodes=2"]
+    words += ["timing.updates=2", "timing.frames=8", "timing.turns=2", f"stores=[{{path: {made('demos')}}}]"]
+    words += [f"held_out={{open_loop: {made('held_out')}}}", f"output_dir={tmp_path / 'bench'}"]
+    robowm(*words)
+    plan = json.loads((tmp_path / "bench" / "plan.json").read_text())
+    assert set(plan) == {"robowm", "diffusers"} and min(plan.values()) >= 1
+    first = (tmp_path / "bench" / "bench.json").read_text()
+    robowm(*words)
+    assert (tmp_path / "bench" / "bench.json").read_text() == first
+    robowm("report", f"flywheel={tmp_path / 'bench'}", f"output_dir={tmp_path / 'report'}")
+    found = json.loads((tmp_path / "report" / "results.json").read_text())
+    rows = {(row["arm"], row["metric"]): row for row in found["rows"]}
+    speeds = {arm: rows[arm, "fps/rollout"]["value"] for arm in plan}
+    assert rows["diffusers", "ratio/rollout"]["n"] == 2 and min(speeds.values()) > 0
+    assert {("robowm", "psnr/wrist@mean"), ("diffusers", "psnr/wrist@mean"), ("copy_last", "psnr/wrist@mean")} <= rows.keys()
+    assert ("robowm", "diffusers") in {(pair["a"], pair["b"]) for pair in found["pairs"]}
+
+
 def test_counterfactual_actions_without_a_simulator_are_one_line(made, tmp_path, capfd):
     words = ["bench", "size=debug", "task=t/t", f"world_models={{a: {made('world_model')}}}", f"stores={{x: {made('held_out')}}}"]
     assert main([*words, "counterfactual=2", f"output_dir={tmp_path / 'out'}"]) == 2

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from robowm.apps.harness import App, launch
 
-APP = App("bench", "robowm.evaluation.bench.world_model:run", helpers=("device",))
+APP = App("bench", "robowm.evaluation.bench.world_model:run", nodes=("world_model",), helpers=("device",))
 
 
 def main(argv: Sequence[str]) -> int:

@@ -5,7 +5,7 @@ import torch
 from robowm.data.fake import fake_store
 from robowm.data.shares import StoreShare
 from robowm.data.store import EpisodeStore
-from robowm.evaluation.diffusers_peer import DiffusersPeer, PeerLoss, _sigma, count, matched
+from robowm.evaluation.bench.peer import DiffusersPeer, PeerLoss, _sigma, count, matched
 from robowm.evaluation.world_models import free_run
 from robowm.protocols import WorldModel
 from robowm.types import Obs
