@@ -1,6 +1,6 @@
 """Rows, paired differences and horizon curves of world models, from the per-episode lines of their evaluations.
 
-A line is ``{task, arm, train_seed, seed, values: {metric: number}}``, null where an episode has none. Intervals are a two-level bootstrap
+A line is ``{task, arm, train_seed, seed, values: {metric: number}}``; an episode may lack a metric. Intervals are a two-level bootstrap
 over training seeds (one world model each) and episodes, drawn once per arm and used for all metrics.
 """
 

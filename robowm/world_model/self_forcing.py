@@ -108,13 +108,14 @@ class SelfRollout:
         for begin in range(0, self.depth * size, size):
             part = slice(begin, begin + size)
             clip = steps_of(batch, part)
-            if not clip.action_valid.any():
+            if losses and not clip.action_valid.any():
                 break  # the episodes end here
             given = Context(context, torch.zeros(context.shape[:2], device=device), action[:, part])
             noise = torch.randn((len(rows), size, net.layout.dim), generator=generator, device=device)
             with torch.no_grad():
                 x = follow(lambda x, level, c=given: net.x0(x, level, c), noise, levels[: last + 1])
-            estimate = net.x0(x, levels[last].expand(x.shape[:2]), given)
+            unfinished = levels[last, :, None] > 0  # with a lag, the first rows of a chunk may be clean by now
+            estimate = net.x0(x, levels[last].expand(x.shape[:2]), given).where(unfinished, x)
             loss, parts = self.supervised.compare(net, estimate, rows[:, count + begin : count + begin + size], clip, generator)
             losses.append(loss)
             terms.append(parts)

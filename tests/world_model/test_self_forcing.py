@@ -6,6 +6,7 @@ import torch
 
 from robowm.data.shares import StoreShare
 from robowm.diffusion.schedule import together
+from robowm.errors import UserError
 from robowm.train.log import LOG, read_log
 from robowm.types import Obs
 from robowm.world_model.losses import TeacherForcing, clip_rows
@@ -132,6 +133,26 @@ def test_a_self_rollout_of_one_chunk_and_step_is_teacher_forcing_at_pure_noise(p
     clip = replace(batch, action_valid=batch.action_valid[:, :4], weight=batch.weight[:, :4])
     expected, _ = replace(PLAIN, pure_noise=1.0).denoise(net, rows[:, 3:7], context, clip, generator())
     torch.testing.assert_close(found, expected, rtol=0.05, atol=0)  # another draw of the noise
+
+
+def test_with_a_lag_rows_that_are_finished_at_the_exit_stay_as_they_were_sampled(parts, monkeypatch):
+    net, batch = parts
+    weight = torch.nn.Parameter(torch.zeros(4))  # one for each row of a chunk
+    net.design = replace(net.design, lag=1)
+    monkeypatch.setattr(net, "x0", lambda x, level, context: drifts(x, level, context) + weight[None, :, None])
+    graded = set()
+    for seed in range(30):
+        weight.grad = None
+        SelfRollout(PLAIN, depth=1, sampling_steps=1)(net, batch, generator(seed))[0].backward()
+        graded.add(tuple((weight.grad != 0).tolist()))
+    assert graded == {tuple(row >= exit for row in range(4)) for exit in range(4)}
+
+
+def test_a_batch_without_a_step_to_predict_is_one_line(parts):
+    net, batch = parts
+    empty = replace(batch, action_valid=torch.zeros_like(batch.action_valid))
+    with pytest.raises(UserError, match="holds no valid step"):
+        SelfRollout(PLAIN, depth=2)(net, empty, generator())
 
 
 def test_rows_with_levels_of_their_own_are_the_asked_share(parts, monkeypatch):
