@@ -154,6 +154,24 @@ def test_every_stage_composes_and_no_start_is_used_for_two_things(experiment, si
         assert sum(map(len, sets.values())) == len(set().union(*sets.values())), purpose
 
 
+@pytest.mark.parametrize("task", ["discs", "tabletop_push_hidden", "metaworld_drawer_open"])
+def test_every_stage_of_a_world_model_study_composes_and_held_out_starts_stay_apart(task):
+    experiment = f"world_model_{task.split('_')[0]}"
+    config, stages = stages_of(experiment, "small")
+    assert config["task"] == task and f"outputs/{experiment}" == config["output_dir"]
+    arms, used = set(), {}
+    for stage in stages:
+        composition = composed(stage.verb, *stage.words())
+        run = find(composition.get("run", app_of(stage.verb).run), composition["trusted"])
+        assert keys_of(stage.verb, composition) <= set(inspect.signature(run).parameters)
+        arms.add(composition.get("arm"))
+        for purpose, seeds in seeds_of(stage.verb, composition):
+            check_seeds(purpose, seeds)
+            used.setdefault(stage.name.split("/")[1] if purpose == "evaluation" else stage.name, set()).update(seeds)
+    assert {pair[side] for pair in config["pairs"] for side in "ab"} <= arms
+    assert sum(map(len, used.values())) == len(set().union(*used.values()))
+
+
 def test_the_loop_may_imagine_with_a_post_trained_world_model():
     _, stages = stages_of("demo", "tiny", "stages=loop_rl")
     by_name = {stage.name.split("/")[1]: stage for stage in stages}

@@ -10,7 +10,7 @@ Three arms on the same held-out episodes, in the pictures that are recorded (uin
 A store with masks adds ``psnr_object`` and ``psnr_gripper``, means over the frames that truly show object or gripper; an episode without
 such a frame lacks them and is no part of the row.
 
-``output_dir`` holds ``episodes.jsonl`` (a line per episode and arm: each metric's mean and its curve in steps of four frames),
+``output_dir`` holds ``episodes.jsonl`` (a line per episode and arm: each metric's mean and at most six points of its curve),
 ``world_model.json`` (rows and paired differences with intervals over episodes), ``strips/*.npz`` (truth and prediction) and
 ``artefact.json``. Action sets other than the expert's are part of the task's name ("tabletop/pick_place:open_loop"): an expert's actions
 point at the object and leak its state, open-loop ones do not.
@@ -42,6 +42,7 @@ EPISODES, SUMMARY, STRIPS = "episodes.jsonl", "world_model.json", "strips"
 CONTROLS = ("copy_last", "shuffled_actions")
 KNOWN_CONTROLS = (*CONTROLS, "zero_actions")
 WINDOW = 4  # frames that "@k" averages: k-3 .. k
+POINTS = 6  # of a curve, from the first window to the last; every window of every episode would be most of a study's size
 NOISE_SALT = 11
 EXPERT = "expert"  # the action set that is not part of the task's name
 
@@ -119,6 +120,12 @@ def run(
     fingerprint = fingerprint_json({"inputs": inputs, "config": config})
     write_artefact(output_dir, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, **summary)
     return summary
+
+
+def curve_points(length: int) -> list[int]:
+    """Return the last frames k of the windows that a curve over ``length`` frames shows, e.g. 4, 16, 28, 36, 48, 60."""
+    windows = length // WINDOW
+    return [WINDOW * int(i) for i in np.linspace(1, windows, min(POINTS, windows)).round()]
 
 
 def task_of(task: str, action_set: str) -> str:
@@ -212,7 +219,7 @@ def _score(predicted, truth, masks, group: Sequence[Episode], labels: dict[str, 
                 found[f"{metric}/{camera}"] = per_frame.numpy().astype(float)
                 for value, curve in zip(values, found[f"{metric}/{camera}"], strict=True):
                     value[f"{metric}/{camera}@mean"] = round(float(curve.mean()), 5)
-                    for k in range(WINDOW, len(curve) + 1, WINDOW):
+                    for k in curve_points(len(curve)):
                         value[f"{metric}/{camera}@{k}"] = round(float(curve[k - WINDOW : k].mean()), 5)
             for metric in FOREGROUND if camera in masks else ():
                 pair = (torch.from_numpy(side[:, 1:]) for side in (predicted[arm][camera], rows))

@@ -102,8 +102,8 @@ def long_roll_table(results: Mapping[str, Any]) -> str:
         return ""
     return (
         "<p>One roll from one real frame, recorded actions over and over. Contrast (deviation over pixels) and change (from frame to "
-        "frame) are ratios to real frames: an episode has collapsed where either is gone in the last tenth. Seconds are medians per "
-        "chunk, memory is the process's own; first and last are tenths of the roll.</p>\n" + _by_arm(shown, "over the roll")
+        "frame) are ratios to real frames: an episode has collapsed where either is gone or has run wild in the last tenth. Seconds are "
+        "medians per chunk, memory is the process's own; first and last are tenths of the roll.</p>\n" + _by_arm(shown, "over the roll")
     )
 
 

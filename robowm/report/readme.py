@@ -14,6 +14,7 @@ from robowm.report.study import arm_order
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 MODEL_METRICS = ("psnr", "ssim", "lpips")
 MODEL_ARMS = ("world_model", "copy_last", "shuffled_actions")
+BASELINES = ("base", "teacher_forcing@seconds", "self_forwarded@seconds")  # beside which a post-trained world model is shown
 
 
 def tables(studies: Sequence[Mapping[str, Any]]) -> str:
@@ -53,8 +54,7 @@ def _study(study: Mapping[str, Any]) -> str:
             ends = f"{p['low']:+.3f} to {p['high']:+.3f} | {p['wins']:.1%} / {p['losses']:.1%}"
             lines.append(f"| {p['task']} | {p['a']} - {p['b']} | {p['diff']:+.3f} | {ends} |")
         parts.append("\n".join(lines))
-    if models := _models(study["rows"]):
-        parts.append(models)
+    parts += [part for part in (_models(study["rows"]), _post_trained(study["pairs"])) if part]
     return "\n\n".join(parts)
 
 
@@ -71,6 +71,21 @@ def _models(rows: Sequence[Mapping[str, Any]]) -> str:
     for (task, arm), metrics in found.items():
         psnr, ssim, lpips = (sum(metrics[name]) / len(metrics[name]) for name in MODEL_METRICS)
         lines.append(f"| {task} | {arm} | {psnr:.2f} dB | {ssim:.3f} | {lpips:.4f} |")
+    return "\n".join(lines)
+
+
+def _post_trained(pairs: Sequence[Mapping[str, Any]]) -> str:
+    """Return the differences of world models post-trained by RL from the base and from the supervised arms that trained for as long."""
+    shown = [p for p in pairs if p["a"] in ("rl", "self_forwarded+rl") and p["b"] in BASELINES and p["metric"].endswith("@mean")]
+    metrics = list(dict.fromkeys(p["metric"] for p in shown if p["metric"].partition("/")[0] in MODEL_METRICS))
+    if not metrics:
+        return ""
+    lines = [f"| task | world model, same episodes | {' | '.join(m.removesuffix('@mean') for m in metrics)} |"]
+    lines.append("| --- " * (2 + len(metrics)) + "|")
+    for task, a, b in dict.fromkeys((p["task"], p["a"], p["b"]) for p in shown):
+        found = {p["metric"]: p for p in shown if (p["task"], p["a"], p["b"]) == (task, a, b)}
+        cells = [f"{p['diff']:+.3f} ({p['low']:+.3f} to {p['high']:+.3f}), won {p['wins']:.0%}" for p in map(found.get, metrics)]
+        lines.append(f"| {task} | {a} - {b} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -88,6 +88,11 @@ def test_action_sets_are_named_and_the_mean_is_that_of_the_frames(summary):
     assert len(lines) == 2 * 3 * 5
 
 
+@pytest.mark.parametrize(("length", "points"), [(4, [4]), (20, [4, 8, 12, 16, 20]), (60, [4, 16, 28, 36, 48, 60])])
+def test_a_curve_has_at_most_six_points_the_first_and_last_among_them(length, points):
+    assert world_models.curve_points(length) == points
+
+
 def test_strips_hold_truth_and_prediction_from_the_same_start(summary):
     folder, _ = summary
     strips = sorted((folder / world_models.STRIPS).iterdir())

@@ -41,6 +41,16 @@ def test_tables_show_arms_differences_and_fidelity_over_cameras():
     assert "| tabletop/push | world_model | 1.50 dB | 1.500 | 1.5000 |" in shown
 
 
+def test_post_trained_world_models_stand_beside_the_base_and_the_supervised_arms_of_equal_time():
+    told = {"task": "discs/push", "diff": 0.5, "low": 0.25, "high": 0.75, "n": 768, "wins": 0.9, "losses": 0.1}
+    arms = [("rl", "base"), ("rl", "self_forwarded@seconds"), ("rl", "random_reward"), ("best_of_k", "base")]
+    pairs = [{**told, "a": a, "b": b, "metric": f"{m}/external@mean"} for a, b in arms for m in ("psnr", "ssim")]
+    shown = tables([{**STUDY, "rows": [], "pairs": pairs}]).splitlines()
+    assert "| task | world model, same episodes | psnr/external | ssim/external |" in shown
+    cell = "+0.500 (+0.250 to +0.750), won 90%"
+    assert f"| discs/push | rl - base | {cell} | {cell} |" in shown and len([line for line in shown if cell in line]) == 2
+
+
 def test_only_what_stands_between_the_markers_changes():
     assert rewrite(f"a {BEGIN}old{END} b", []).startswith(f"a {BEGIN}\n")
     with pytest.raises(UserError, match="markers"):

@@ -3,7 +3,8 @@
     N episodes, F frames, V cameras; the roll is cut into ten equal parts ("tenths")
 
 No truth reaches that far, so the picture is judged by what every real film has: contrast (deviation over pixels) and change from one frame
-to the next, each as a ratio to the mean of the episodes' own frames. A model that has frozen, or faded to grey, falls far below one.
+to the next, each as a ratio to the mean of the episodes' own frames. A model that has frozen, or faded to grey, falls far below one; one
+that flickers, or whose errors have grown into patterns of their own, rises far above.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from robowm.types import Episode, EvalRow, Obs
 
 KIND, SUMMARY, EPISODES = "long_roll", "long_roll.json", "episodes.jsonl"
 TENTHS = 10
-LEAST_CONTRAST, LEAST_CHANGE = 1 / 4, 1 / 20  # of real frames; below either in the last tenth an episode has collapsed
+SOUND = {"contrast": (1 / 4, 2), "change": (1 / 20, 5)}  # of real frames; outside of either in the last tenth an episode has collapsed
 REAL_FLOOR = 1e-3  # grey levels: a camera that never changes has no ratio to speak of
 
 
@@ -49,9 +50,12 @@ class Course:
     rss_mib: tuple[float, float]  # largest resident memory seen in either
 
     def collapsed(self) -> np.ndarray:
-        """Return bool [N]: some camera lost its contrast or its motion in the last tenth."""
-        least = {"contrast": LEAST_CONTRAST, "change": LEAST_CHANGE}
-        return np.any([ratio[:, -1] < least[name.partition("/")[0]] for name, ratio in self.ratios.items()], axis=0)
+        """Return bool [N]: some camera's contrast or motion was not ``SOUND`` in the last tenth."""
+        found = []
+        for name, ratio in self.ratios.items():
+            least, most = SOUND[name.partition("/")[0]]
+            found.append((ratio[:, -1] < least) | (ratio[:, -1] > most))
+        return np.any(found, axis=0)
 
 
 def run_long_roll(
@@ -144,10 +148,12 @@ def notes(course: Course, task: str, arm: str, frames: int) -> list[str]:
     collapsed = course.collapsed()
     if not collapsed.any():
         return []
-    worst = ", ".join(f"{name} {float(ratio[:, -1].min()):.3f}" for name, ratio in course.ratios.items())
+    range_ = ", ".join(
+        f"{name} {float(ratio[:, -1].min()):.3f} to {float(ratio[:, -1].max()):.3f}" for name, ratio in course.ratios.items()
+    )
     return [
         f"{task}: {arm} collapsed in {int(collapsed.sum())} of {len(collapsed)} long rolls of {frames:,} frames "
-        f"(lowest in the last tenth, real frames = 1: {worst})."
+        f"(last tenth, real frames = 1: {range_})."
     ]
 
 

@@ -59,12 +59,18 @@ def fading(first, t, action, rngs):
     return lively(first, t, action, rngs) * share + 100 * (1 - share)
 
 
+def flickering(first, t, action, rngs):
+    """Lively, but every other frame is a negative after thirty frames."""
+    shown = lively(first, t, action, rngs)
+    return 255 - shown if t > 30 and t % 2 else shown
+
+
 def obedient(first, t, action, rngs):
     """As bright as the action's second entry says."""
     return np.broadcast_to((127 + 600 * action[:, 1])[:, None, None, None].clip(0, 255), first.shape)
 
 
-DRAWN = {"held": held, "lively": lively, "fading": fading, "obedient": obedient}
+DRAWN = {"held": held, "lively": lively, "fading": fading, "flickering": flickering, "obedient": obedient}
 
 
 def load(path, *, temperature, infer_width=32):

@@ -88,6 +88,12 @@ def test_a_model_that_fades_to_grey_collapses_and_one_that_does_not_keeps_its_pi
     assert min(lively.seconds) > 0 and min(lively.rss_mib) > 10
 
 
+def test_a_model_that_flickers_collapses_though_its_contrast_stays(group):
+    flickering = long_roll.roll(Film("flickering", DRAWN["flickering"]), group, 80)
+    assert flickering.collapsed().all() and (flickering.ratios["contrast/wrist"][:, -1] < 1.5).all()
+    assert any("change/wrist" in note for note in long_roll.notes(flickering, "task", "flickering", 80))
+
+
 def test_real_frames_have_the_ratio_one(group):
     class Recorded(Film):
         def __init__(self):
