@@ -39,6 +39,26 @@ class Env(Protocol):
 
 
 @runtime_checkable
+class Described(Protocol):
+    """An Env that says what its episodes depend on beside seeds, so that a folder of other ones is not taken for them."""
+
+    settings: Mapping[str, Any]  # JSON
+
+    def spec(self) -> Mapping[str, Any]:
+        """Return the fields of data/spec.StoreSpec: cameras, names, fps, kind of action."""
+        ...
+
+
+@runtime_checkable
+class Fitted(Protocol):
+    """A Policy that was made for one kind of environment."""
+
+    def check(self, spec: Mapping[str, Any]) -> None:
+        """Raise UserError unless ``spec`` (``Described.spec()``) is what it was made for."""
+        ...
+
+
+@runtime_checkable
 class Rewindable(Protocol):
     """An Env whose exact state can be saved and restored (simulators)."""
 

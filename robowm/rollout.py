@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from robowm.errors import UserError
-from robowm.protocols import Env, Policy
+from robowm.protocols import Described, Env, Fitted, Policy
 from robowm.types import Controller, Episode, Obs, Source, SourceKind, Steps
 
 
@@ -43,6 +44,15 @@ class Replay:
         """See Policy."""
         rows = np.arange(memory, memory + self._chunk)
         return np.stack([actions[np.minimum(rows, len(actions) - 1)] for actions in self._actions]), memory + self._chunk
+
+
+def described(env: Env, policy: Policy | None = None) -> dict[str, Any]:
+    """Return what the episodes of ``env`` depend on beside seeds, {} where it does not say; UserError where ``policy`` is for others."""
+    if not isinstance(env, Described):
+        return {}
+    if isinstance(policy, Fitted):
+        policy.check(env.spec())
+    return dict(env.settings)
 
 
 def check_amount(episodes: int | None, until_successes: int | None) -> None:

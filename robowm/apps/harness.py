@@ -26,6 +26,7 @@ import robowm
 from robowm.apps.cli import VERBS, module_of
 from robowm.apps.explain import EXPLAINED, check_call, check_targets, explain, user_error
 from robowm.apps.help import compose_config, help_text
+from robowm.apps.numbers import check_numbers
 from robowm.apps.sweeps import Outcome, Sweep, asks_for_sweep
 from robowm.artefacts import ARTEFACT, write_json
 from robowm.errors import UserError, nearest
@@ -134,8 +135,13 @@ def job(cfg: DictConfig, app: App, sweep: Sweep | None = None) -> tuple[Outcome,
 
 
 def _measured(result: Any) -> list[str]:
-    """Return a line for each measured row of a result, over whole rollouts where there is a horizon."""
+    """Return a line for each measured row of a result, over whole rollouts where there is a horizon; without rows one of its numbers."""
     rows = result.get("rows", []) if isinstance(result, Mapping) else []
+    if isinstance(result, Mapping) and not rows:
+        numbers = [
+            f"{name} {value:.4g}" for name, value in result.items() if isinstance(value, int | float) and not isinstance(value, bool)
+        ]
+        return [", ".join(numbers)] if numbers else []
     rows = [row for row in rows if "@" not in row["metric"] or row["metric"].endswith("@mean")]
     return [
         f"{row['task']}  {row['arm']}  {row['metric']}  {row['value']:.4g} [{row['low']:.4g}, {row['high']:.4g}]  n={row['n']}"
@@ -163,6 +169,7 @@ def _run(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> A
     trusted = container.get("trusted", [])
     arguments = {key: _home(value) for key, value in container.items() if key not in (*RESERVED, *app.helpers)}
     check_targets(arguments, trusted)
+    check_numbers(arguments)
     _check_stores(arguments)
     run = find(container.get("run", app.run), trusted)
     arguments["output_dir"] = output_dir

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from robowm.artefacts import ARTEFACT, read_artefact
+from robowm.artefacts import claim
 from robowm.data.store import EpisodeStore, StoreSpec
 from robowm.errors import UserError, nearest
 from robowm.progress import Progress
@@ -32,10 +32,8 @@ def import_episodes(
     output_dir = Path(output_dir)
     if not names:
         raise UserError(f"nothing to import into {output_dir}: the source has no episodes")
-    if (output_dir / ARTEFACT).exists():
-        record = read_artefact(output_dir, "store")
-        if record["config"] != dict(config) or record["inputs"] != dict(inputs):
-            raise UserError(f"{output_dir} holds another import ({record['config']}); choose another output_dir or delete it")
+    output_dir.mkdir(parents=True, exist_ok=True)
+    if claim(output_dir, kind="store", inputs=inputs, config=config) is not None:
         return EpisodeStore.open(output_dir)
     store = EpisodeStore.open_or_create(output_dir, spec)
     with Progress(output_dir, len(names), "import", done=len(store)) as progress:

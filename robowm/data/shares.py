@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from robowm.artefacts import fingerprint_json, read_artefact
 from robowm.data.sidecar import read_sidecar
 from robowm.data.store import EpisodeStore
-from robowm.errors import UserError
+from robowm.errors import UserError, nearest
+from robowm.seeds import SEED_RANGES
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,31 @@ class StoreShare:
         return {key: value for key, value in asdict(self).items() if key not in ("path", "audit")}
 
 
-def as_shares(stores: Sequence[StoreShare | Mapping[str, Any]]) -> list[StoreShare]:
+def as_entries[T](kind: type[T], entries: Any) -> list[T]:
+    """Return ``entries`` as the dataclass ``kind``, whose first field is a path: each may be one, its fields, or the path alone."""
+    known = [field.name for field in fields(kind)]
+    if isinstance(entries, str | Path | Mapping | kind):
+        raise UserError(f"stores={entries}; give a list, e.g. stores='[{{path: {getattr(entries, 'path', entries)}}}]'")
+    found = []
+    for entry in entries:
+        if isinstance(entry, kind):
+            found.append(entry)
+        elif isinstance(entry, Mapping):
+            if unknown := [key for key in entry if key not in known]:
+                raise UserError(f"stores: an entry has no key {unknown[0]!r}; {nearest(str(unknown[0]), known)}")
+            if known[0] not in entry:
+                raise UserError(f"stores: {dict(entry)} names no path; give e.g. {{path: data/demos}}")
+            found.append(kind(**entry))
+        elif isinstance(entry, str | Path):
+            found.append(kind(entry))
+        else:
+            raise UserError(f"stores: {entry!r} is no store; give e.g. {{path: data/demos}}")
+    return found
+
+
+def as_shares(stores: Sequence[StoreShare | Mapping[str, Any] | str | Path]) -> list[StoreShare]:
     """Return ``stores`` as shares; at least one, each above 0."""
-    shares = [share if isinstance(share, StoreShare) else StoreShare(**share) for share in stores]
+    shares = as_entries(StoreShare, stores)
     if not shares or any(not share.share > 0 for share in shares):
         raise UserError(f"stores have shares {[share.share for share in shares]}; give at least one store, each with a share above 0")
     return shares
@@ -41,6 +64,8 @@ def open_shares(stores: Sequence[StoreShare | Mapping[str, Any]]) -> tuple[list[
     """Return shares scaled by audits, their open stores, and fingerprints of the data: each store, its weights, its audit."""
     shares = as_shares(stores)
     opened = [EpisodeStore.open(share.path) for share in shares]
+    for store in opened:
+        _refuse_evaluation_starts(store)
     found = {}
     for i, (store, share) in enumerate(zip(opened, shares, strict=True)):
         found[f"store{i}"] = store.fingerprint()
@@ -54,6 +79,15 @@ def open_shares(stores: Sequence[StoreShare | Mapping[str, Any]]) -> tuple[list[
                 {key: hashlib.sha256(array.tobytes()).hexdigest() for key, array in weights.items()}
             )
     return shares, opened, found
+
+
+def _refuse_evaluation_starts(store: EpisodeStore) -> None:
+    """Raise UserError for episodes recorded from starts that published numbers are measured on; demonstrations may count as they like."""
+    seeds = [meta.source.seed for meta in store.metas if meta.source.kind != "demo" and meta.source.seed in SEED_RANGES["evaluation"]]
+    if seeds:
+        raise UserError(
+            f"{store.path} holds {len(seeds)} episodes from evaluation starts, first {seeds[0]}; nothing may train on them, record others"
+        )
 
 
 def held(confusion: Mapping[str, int]) -> float:

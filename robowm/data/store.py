@@ -142,11 +142,20 @@ class EpisodeStore:
         return self._metas[self._index(i)]
 
     def rows(self, i: int, key: str, start: int = 0, stop: int | None = None, out: np.ndarray | None = None) -> np.ndarray:
-        """Return rows ``start`` to ``stop`` of array ``key`` of episode ``i``, reading no other chunks, into ``out`` if given."""
+        """Return rows ``start`` to ``stop`` of array ``key`` of episode ``i``, reading no other chunks, into ``out`` if given.
+
+        Raises UserError where there is no such array, where its file is damaged, and for NaN or infinity.
+        """
         group = self._groups[self._index(i)]
         if key not in group.arrays:
             raise UserError(f"{self.path} has no {key!r}; it has {', '.join(self.spec.array_keys())}")
-        return zarr3.read_rows(group, key, start, stop, out)
+        found = zarr3.read_rows(group, key, start, stop, out)
+        if found.dtype.kind == "f" and not np.isfinite(found).all():
+            bad = np.argwhere(~np.isfinite(found))[0]
+            raise UserError(
+                f"{group.path}: {key} is {found[tuple(bad)]} in row {start + bad[0]}, entry {bad[1:].tolist()}; delete the file"
+            )
+        return found
 
     def episode(self, i: int, cameras: Iterable[str] | None = None) -> Episode:
         """Return episode ``i`` with the frames of ``cameras`` (None: all; an empty list: without frames)."""

@@ -15,7 +15,7 @@ from robowm.data.store import EpisodeStore, StoreSpec
 from robowm.errors import UserError
 from robowm.progress import Progress
 from robowm.protocols import Env, Policy
-from robowm.rollout import Rollout, check_amount, run_episodes
+from robowm.rollout import Rollout, check_amount, described, run_episodes
 from robowm.seeds import SEED_RANGES, check_seeds
 from robowm.types import Controller
 
@@ -52,7 +52,14 @@ def run(
     spec = StoreSpec(**env.spec())
     settings = {"max_steps": max_steps, "stop_after_success": stop_after_success, "noise_salt": noise_salt, "round": round}
     asked = {"until_successes": until_successes, "keep_failures": keep_failures}
-    where = {"task": env.task_name, "spec": spec.to_json(), "purpose": purpose, "first_seed": first_seed, "stop": stop}
+    where = {
+        "task": env.task_name,
+        "env": described(env, policy),
+        "spec": spec.to_json(),
+        "purpose": purpose,
+        "first_seed": first_seed,
+        "stop": stop,
+    }
     config = {**where, **asked, **settings}
     inputs = {"policy": policy.name}
     if (finished := claim(output_dir, kind="store", inputs=inputs, config=config)) is not None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from robowm.artefacts import claim, fingerprint_json, write_artefact, write_json
 from robowm.data.sidecar import write_sidecar
+from robowm.data.spec import StoreSpec, check_tasks, tasks_of
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
 from robowm.evaluation.video import write_video
@@ -24,8 +25,8 @@ from robowm.jsonl import append_lines, recover_lines
 from robowm.metrics.calibration import confusion
 from robowm.metrics.stats import wilson
 from robowm.progress import Progress
-from robowm.protocols import Env
-from robowm.rollout import Replay, Rollout, run_episodes
+from robowm.protocols import Described, Env
+from robowm.rollout import Replay, Rollout, described, run_episodes
 from robowm.types import Episode, EvalRow
 
 EPISODES = "episodes.jsonl"
@@ -55,7 +56,8 @@ def run(
     if len(opened) == 0:
         raise UserError(f"{store} holds no episodes; imagine some first")
     total = len(opened) if episodes is None else min(episodes, len(opened))
-    config = {"task": env.task_name, "arm": arm, "episodes": total}
+    _check_same(env, opened)
+    config = {"task": env.task_name, "env": described(env), "arm": arm, "episodes": total}
     inputs = {"imagined": opened.fingerprint()}
     if claim(output_dir, kind=KIND, inputs=inputs, config=config) is not None:
         return json.loads((output_dir / SUMMARY).read_text())
@@ -80,6 +82,17 @@ def run(
     fingerprint = fingerprint_json({"inputs": inputs, "config": config})
     write_artefact(output_dir, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, **summary)
     return summary
+
+
+def _check_same(env: Env, imagined: EpisodeStore) -> None:
+    """Raise UserError unless ``env`` plays the task of the ``imagined`` episodes and understands their actions."""
+    check_tasks(env.reset([imagined.meta(0).source.seed]).task, tasks_of([imagined.metas]), f"the store {imagined.path}")
+    if isinstance(env, Described):
+        spec = StoreSpec(**env.spec())
+        for name in ("action_kind", "action_names", "fps"):
+            there, here = getattr(imagined.spec, name), getattr(spec, name)
+            if there != here:
+                raise UserError(f"{imagined.path} was imagined with {name} {there}, this environment has {here}; use the matching one")
 
 
 def execute(env: Env, imagined: Sequence[Episode]) -> list[Rollout]:

@@ -28,7 +28,7 @@ from robowm.jsonl import append_lines, recover_lines
 from robowm.metrics.stats import SMALL_SAMPLE, Outcomes, outcome_row
 from robowm.progress import Progress
 from robowm.protocols import Env, Policy
-from robowm.rollout import Rollout, run_episodes
+from robowm.rollout import Rollout, described, run_episodes
 from robowm.seeds import check_seeds
 from robowm.types import EvalRow
 
@@ -65,7 +65,7 @@ def run(
     check_seeds(purpose, seeds)
     labels = {"task": env.task_name, "arm": arm, "train_seed": train_seed}
     settings = {"max_steps": max_steps, "stop_after_success": stop_after_success, "noise_salt": noise_salt}
-    config = {**labels, "first_seed": first_seed, "episodes": episodes, **settings}
+    config = {**labels, "env": described(env, policy), "first_seed": first_seed, "episodes": episodes, **settings}
     inputs = {"policy": policy.name}
     if claim(output_dir, kind="evaluation", inputs=inputs, config=config) is not None:
         return json.loads((output_dir / SUMMARY).read_text())

@@ -20,7 +20,7 @@ from robowm.imagine.filter import KEPT, count, decide
 from robowm.imagine.judged import JudgedEnv
 from robowm.jsonl import append_lines, recover_lines
 from robowm.progress import Progress
-from robowm.protocols import Env, Policy, WorldModel
+from robowm.protocols import Env, Fitted, Policy, WorldModel
 from robowm.reward.success import SuccessClassifier, held_probability
 from robowm.rollout import Replay, Rollout, check_amount, run_episodes
 from robowm.types import Episode, Obs
@@ -70,6 +70,8 @@ def run(
     rules = {"max_steps": max_steps, "stop_after_success": stop_after_success, "min_steps": min_steps, "agreement": agreement}
     rules |= {"noise_salt": noise_salt, "round": round}
     asked = {"episodes": episodes, "until_successes": until_successes, "keep_failures": keep_failures}
+    if isinstance(policy, Fitted):
+        policy.check(starts.spec.to_json())
     config = {"task": starts.task_name, "starts": starts.name, "seeds": [starts.seeds[0], starts.seeds[-1]], **asked, **rules}
     inputs = {"world_model": world_model.name, "policy": policy.name, "success_classifier": classifier.name}
     if (finished := claim(output_dir, kind="store", inputs=inputs, config=config)) is not None:

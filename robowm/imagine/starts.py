@@ -11,6 +11,7 @@ import numpy as np
 from robowm.data.store import EpisodeStore, StoreSpec
 from robowm.errors import UserError
 from robowm.protocols import Env
+from robowm.rollout import described
 from robowm.seeds import check_seeds, purpose_of
 from robowm.types import Obs
 
@@ -27,7 +28,7 @@ class EnvStarts:
         self._env = env
         self.spec = without_truth(StoreSpec(**env.spec()))
         self.task_name = env.task_name
-        self.name = f"resets of {env.task_name}"
+        self.name = f"resets of {env.task_name} {described(env)}"
 
     def __call__(self, seeds: Sequence[int]) -> Obs:
         """Return the observations (K = 1) after a reset from each seed, without simulator truth."""

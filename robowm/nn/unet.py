@@ -49,6 +49,8 @@ class VideoUNet(nn.Module):
         attention: bool = False,
     ) -> None:
         super().__init__()
+        if not channels or min(channels) < 1:
+            raise UserError(f"world_model.network.channels={list(channels)}; name at least one width of 1 or more, finest resolution first")
         factor = patch * 2 ** (len(channels) - 1)
         if shape.height % factor or shape.width % factor:
             raise UserError(f"frames of {shape.height}x{shape.width} do not divide by {factor} (patch and {len(channels)} resolutions)")

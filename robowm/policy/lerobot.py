@@ -58,9 +58,15 @@ def build(node: Mapping[str, Any], spec: StoreSpec) -> tuple[PreTrainedPolicy, I
     settings = {**TYPES[kind], "normalization_mapping": NORMALIZATION, "device": "cpu", "push_to_hub": False, **settings}
     try:
         config = config_class(input_features=wanted, output_features=produced, **settings)
-        return get_policy_class(kind)(config), inputs
+        model = get_policy_class(kind)(config)
     except (ValueError, NotImplementedError) as error:
         raise UserError(f"lerobot refuses these settings of policy {kind!r}: {' '.join(str(error).split())}") from error
+    ahead = sum(offset >= 0 for offset in family(model).offsets(config)[1])
+    if config.n_action_steps > ahead:
+        raise UserError(
+            f"policy.n_action_steps={config.n_action_steps}; only {ahead} actions of a plan lie ahead, lower it or raise horizon"
+        )
+    return model, inputs
 
 
 def family(policy: PreTrainedPolicy) -> ModuleType:
@@ -117,7 +123,7 @@ def load_policy(
     adapter = DiffusionAdapter if isinstance(model, DiffusionPolicy) else LeRobotPolicy
     policy = adapter(
         model,
-        name=("state-" if inputs.environment_state else "") + record["fingerprint"],
+        name=("state-" if inputs.environment_state else "") + record["fingerprint"] + _sampled_otherwise(model, ddim_steps),
         inputs=inputs,
         normalizers=Normalizers.from_json(record["normalizers"]),
         spec=StoreSpec.from_json(record["spec"]),
@@ -255,6 +261,12 @@ class DiffusionAdapter(LeRobotPolicy):
     def x0(self, x_t: Tensor, t: Tensor, context: Tensor) -> Tensor:
         """See Denoiser: the clean normalised chunk [N, H, A]."""
         return lerobot_diffusion.x0(self.model, x_t, t, context)
+
+
+def _sampled_otherwise(model: PreTrainedPolicy, steps: int | None) -> str:
+    """Return what tells a policy sampled in other steps than its own from the same weights: "-steps2", or nothing."""
+    own = getattr(model.config, "num_inference_steps", None)
+    return "" if steps in (None, own) else f"-steps{steps}"
 
 
 def _compare(what: str, found: Any, wanted: Any) -> None:

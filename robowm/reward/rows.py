@@ -10,6 +10,7 @@ import numpy as np
 
 from robowm.data.clips import first_rows
 from robowm.data.sampler import ClipReader
+from robowm.data.shares import as_entries
 from robowm.data.sidecar import read_sidecar
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
@@ -94,4 +95,4 @@ def as_labelled(stores: Sequence[LabelledStore | Mapping | str | Path]) -> list[
     """Accept paths, mappings and LabelledStores alike."""
     if not stores:
         raise UserError("no store given; name at least one")
-    return [s if isinstance(s, LabelledStore) else LabelledStore(**s) if isinstance(s, Mapping) else LabelledStore(s) for s in stores]
+    return as_entries(LabelledStore, stores)

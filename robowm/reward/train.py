@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from robowm.artefacts import claim, fingerprint_files, fingerprint_json, write_artefact
 from robowm.data.spec import tasks_of
 from robowm.data.store import EpisodeStore
+from robowm.errors import UserError
 from robowm.metrics.calibration import Confusion, auc, confusion, reliability, threshold_for_precision
 from robowm.metrics.stats import wilson
 from robowm.reward.augment import augment
@@ -68,6 +69,7 @@ def run(
     output_dir = Path(output_dir)
     train, validation = as_labelled(stores), as_labelled(validation_stores)
     opened = [EpisodeStore.open(store.path) for store in (*train, *validation)]
+    _refuse_overlap(train, opened[: len(train)], validation, opened[len(train) :])
     net_config = describe_net(_looked_at(opened[0], cameras), rows, width)
     config = {"task": task, "net": net_config, "stores": [asdict(store) for store in (*train, *validation)]}
     config |= {"training_stores": len(train), "optim": asdict(optim), "steps": steps, "batch_size": batch_size, "seed": seed}
@@ -99,6 +101,16 @@ def run(
     facts = {"net": net_config, "threshold": threshold, "consecutive": consecutive, "tasks": tasks_of(store.metas for store in opened)}
     write_artefact(output_dir, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, measured=measured, **facts)
     return measured
+
+
+def _refuse_overlap(train, training: Sequence[EpisodeStore], validation, validating: Sequence[EpisodeStore]) -> None:
+    """Raise UserError where an episode is both trained and validated on."""
+    known = {meta.content: source.path for source, store in zip(train, training, strict=True) for meta in store.metas}
+    for source, store in zip(validation, validating, strict=True):
+        if shared := [meta.source.seed for meta in store.metas if meta.content in known]:
+            raise UserError(
+                f"{source.path} shares {len(shared)} episodes with the training stores, first of start {shared[0]}; validate on others"
+            )
 
 
 def _looked_at(store: EpisodeStore, cameras: Sequence[str] | None) -> dict[str, tuple[int, int]]:

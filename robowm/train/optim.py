@@ -35,6 +35,8 @@ class OptimConfig:
             raise UserError(f"optim.schedule={self.schedule!r} is unknown; use cosine or constant")
         if not self.lr > 0 or not self.grad_clip > 0 or self.warmup_steps < 0:
             raise UserError(f"optim needs lr > 0, grad_clip > 0 and warmup_steps >= 0, found {self}")
+        if not self.weight_decay >= 0 or len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise UserError(f"optim needs weight_decay >= 0 and two betas in [0, 1), found {self.weight_decay} and {list(self.betas)}")
         if not 0 <= self.ema < 1 or not self.ema_power > 0:
             raise UserError(f"optim needs 0 <= ema < 1 and ema_power > 0, found ema={self.ema}, ema_power={self.ema_power}")
 

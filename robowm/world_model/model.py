@@ -47,10 +47,10 @@ class Design:
     lag: int = 0  # of these, by which each row of a chunk starts after the one before it
 
     def __post_init__(self):
-        staggered(1, self.chunk, self.lag)
         for name in ("context", "chunk", "sampling_steps"):
             if int(getattr(self, name)) != getattr(self, name) or getattr(self, name) < 1:
                 raise UserError(f"world_model.{name}={getattr(self, name)!r}; it must be a whole number of at least 1")
+        staggered(1, self.chunk, self.lag)
         if "_target_" not in self.network:
             raise UserError("world_model.network names no _target_, e.g. robowm.nn.unet.VideoUNet")
 

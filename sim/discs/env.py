@@ -45,6 +45,7 @@ class DiscsEnv:
         if n < 1 or image_size < 8:
             raise UserError(f"discs: n={n}, image_size={image_size}; use n >= 1 and at least 8 pixels")
         self.n, self.image_size = n, image_size
+        self.settings = {"image_size": image_size}
         centres = (np.arange(image_size, dtype=np.float32) + 0.5) / image_size
         self._x, self._y = centres[None, :], centres[::-1, None]
 

@@ -62,7 +62,7 @@ class MetaworldEnv(BatchedEnv):
             raise UserError(f"repeat={repeat}; an action lasts at least 1 simulation step")
         metaworld("env_dict")
         self.fps, self.cameras, self.image_size = RATE / repeat, tuple(cameras), image_size
-        settings = {"task": name, "image_size": image_size, "cameras": self.cameras, "repeat": repeat}
+        self.settings = settings = {"task": name, "image_size": image_size, "cameras": self.cameras, "repeat": repeat}
         if workers == 1:
             batch = Batch(**settings)
         else:

@@ -74,4 +74,4 @@ def metaworld(module: str) -> ModuleType:
     try:
         return importlib.import_module(f"metaworld.{module}")
     except ModuleNotFoundError as error:
-        raise UserError(f"Meta-World's tasks need {error.name}, which is not installed; run: pip install 'robowm[metaworld]'") from error
+        raise UserError(f"Meta-World's tasks need {error.name}, which is not installed; run: pip install -e '.[metaworld]'") from error

@@ -78,6 +78,7 @@ class TabletopEnv(BatchedEnv):
             "hidden": hidden,
             "masks": masks,
         }
+        self.settings = {**settings, "task": loaded.name}
         if workers == 1:
             batch = Batch(loaded, n, **settings)
         else:

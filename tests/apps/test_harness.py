@@ -35,7 +35,7 @@ def test_groups_become_objects_nodes_stay_nodes_and_what_was_built_is_closed(fak
         (["size=debgu"], "unknown choice size=debgu; did you mean 'debug'?"),
         (["prat=wide"], "unknown key 'prat' for robowm fake; did you mean 'part'?"),
         (["part.path=???"], "missing: part.path; give e.g. part.path=..."),
-        (["part.width=-1"], "width must be positive, found -1"),
+        (["part.width=-1"], "part.width=-1; it must be a whole number of at least 1"),
         (["+part.height=1"], "unexpected keyword argument 'height'"),
         (["part._target_=tests.apps.fake.Prat"], "tests.apps.fake.Prat"),
         (["part._target_=os.system"], "_target_ os.system is outside the trusted packages ['tests']"),

@@ -55,7 +55,8 @@ def test_a_success_classifier_of_all_cameras_has_none(store, tmp_path, monkeypat
     monkeypatch.setattr("robowm.reward.train.fit", stop)
     monkeypatch.setattr("robowm.reward.train.RowSampler", lambda *_, **__: type("Sampler", (), {"batch": None}))
     with pytest.raises(KeyboardInterrupt):
-        stores = {"stores": [store.path], "validation_stores": [store.path]}
+        other = masked_store(tmp_path / "other", [6], first_seed=60_000)
+        stores = {"stores": [store.path], "validation_stores": [other.path]}
         train_success(**stores, output_dir=tmp_path / "success", task="fake/move", steps=1)
     assert list(seen) == ["external", "wrist"]
 

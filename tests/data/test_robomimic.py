@@ -135,7 +135,7 @@ def test_nan_names_the_demonstration_and_a_repaired_file_goes_on(tmp_path):
     before = store.fingerprint()
     run_robomimic(path=path, output_dir=tmp_path / "s", **KEYS)
     assert EpisodeStore.open(tmp_path / "s").fingerprint() == before
-    with pytest.raises(UserError, match="holds another import"):
+    with pytest.raises(UserError, match="was begun with config"):
         run_robomimic(path=path, output_dir=tmp_path / "s", **{**KEYS, "state_keys": ["robot0_eef_pos"]})
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from robowm.artefacts import write_artefact
 from robowm.data.fake import fake_store
-from robowm.data.shares import held, open_shares
+from robowm.data.shares import StoreShare, as_shares, held, open_shares
 from robowm.errors import UserError
 
 
@@ -36,3 +36,23 @@ def test_an_audit_of_another_store_is_refused(tmp_path):
         open_shares([{"path": other.path, "audit": folder}])
     with pytest.raises(UserError, match="does not exist"):
         open_shares([{"path": other.path, "audit": tmp_path / "nothing"}])
+
+
+def test_a_store_may_be_given_as_its_path_alone():
+    assert as_shares(["a", {"path": "b", "share": 2}]) == [StoreShare("a"), StoreShare("b", 2)]
+
+
+@pytest.mark.parametrize(
+    ("stores", "words"),
+    [
+        ("data/demos", "give a list"),
+        ({"path": "data/demos"}, "give a list"),
+        ([{"pth": "a"}], "no key 'pth'; did you mean 'path'"),
+        ([{"path": "a", "shre": 2}], "no key 'shre'; did you mean 'share'"),
+        ([{"share": 2}], "names no path"),
+        ([3], "3 is no store"),
+    ],
+)
+def test_stores_that_are_not_stores_are_one_line(stores, words):
+    with pytest.raises(UserError, match=words):
+        as_shares(stores)

@@ -97,6 +97,14 @@ def broken(change):
     return change(fake_episode(fake_spec(), 6))
 
 
+def test_nan_that_another_writer_left_is_named_when_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("robowm.data.store.check_episode", lambda spec, episode: None)
+    store = EpisodeStore.create(tmp_path / "s", fake_spec())
+    store.append(with_nan(fake_episode(fake_spec(), 8)))
+    with pytest.raises(UserError, match=r"000000\.zip: observation\.state is nan in row 3, entry \[1\]"):
+        store.episode(0)
+
+
 def with_nan(episode):
     state = episode.state.copy()
     state[3, 1] = np.nan

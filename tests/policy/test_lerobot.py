@@ -180,3 +180,9 @@ def test_a_state_policy_says_what_it_misses():
     obs = ReplayEnv(1).reset([0])
     with pytest.raises(UserError, match="state policy"):
         make_policy(STATE).act(Obs(obs.frames, obs.state, None, obs.task), None, generators([0]))
+
+
+@pytest.mark.parametrize("kind", ["small", "resnet"])
+def test_more_actions_than_a_plan_holds_are_refused(kind):
+    with pytest.raises(UserError, match="n_action_steps=16; only 15 actions of a plan lie ahead"):
+        make_policy(KINDS[kind] | {"n_action_steps": 16})
