@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from robowm.types import Obs, Score, Steps
+from robowm.types import Obs, Score, SourceKind, Steps
 
 if TYPE_CHECKING:
     from robowm.types import ClipBatch
@@ -94,6 +94,17 @@ class Denoiser(Protocol):
 
     def x0(self, x_t: Any, t: Any, context: Any) -> Any:
         """Return the clean estimate of the action chunk at noise level t."""
+        ...
+
+
+@runtime_checkable
+class Tells(Protocol):
+    """A Policy that says after each chunk who was in control, and whatever else is worth keeping beside the episode."""
+
+    kind: SourceKind  # of the episodes that it makes
+
+    def told(self, memory: Any) -> Mapping[str, np.ndarray]:
+        """Return arrays [N, ...] about the chunk just given: "controller" int8 [N], values of types.Controller, and others."""
         ...
 
 

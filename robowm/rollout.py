@@ -6,14 +6,14 @@ its place in that batch changes its outcome (given a policy that infers at a fix
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from robowm.errors import UserError
-from robowm.protocols import Described, Env, Fitted, Policy
+from robowm.protocols import Described, Env, Fitted, Policy, Tells
 from robowm.types import Controller, Episode, Obs, Source, SourceKind, Steps
 
 
@@ -23,6 +23,7 @@ class Rollout:
 
     episode: Episode
     success_steps: np.ndarray  # bool [T+1], the goal holds at observation row t; row 0 is the reset state
+    told: dict[str, np.ndarray] = field(default_factory=dict)  # {name: [T, ...]}, what a ``Tells`` policy said of each step's chunk
 
 
 class Replay:
@@ -77,15 +78,17 @@ def run_episodes(
     """Run each seed once, ``env.n`` side by side, and yield the finished episodes in the order of ``seeds``.
 
     ``stop_after_success`` ends an episode that many steps after its first success (None: at ``max_steps``). A policy's chunk is cut at
-    ``max_steps``. Success is ``nan`` (not judged) for imagined episodes, whose environment cannot know. Where the environment did not draw
-    every row (``render_rows``), the episodes come without frames.
+    ``max_steps``. A policy that ``Tells`` names the controller of each chunk itself. Success is ``nan`` (not judged) for imagined
+    episodes, whose environment cannot know. Where the environment did not draw every row (``render_rows``), the episodes come without
+    frames.
     """
     for first in range(0, len(seeds), env.n):
         batch = list(seeds[first : first + env.n])
-        obs, at_reset, chunks, lengths, terminated = _run_batch(env, policy, batch, max_steps, stop_after_success, noise_salt)
+        obs, at_reset, chunks, told, lengths, terminated = _run_batch(env, policy, batch, max_steps, stop_after_success, noise_salt)
         for i, seed in enumerate(batch):
             source = Source(kind=kind, seed=int(seed), policy=policy.name, world_model=world_model, round=round)
-            yield _cut(obs, bool(at_reset[i]), chunks, i, int(lengths[i]), bool(terminated[i]), source, controller, env.fps)
+            rollout = _cut(obs, bool(at_reset[i]), chunks, i, int(lengths[i]), bool(terminated[i]), source, controller, env.fps)
+            yield _with_told(rollout, told, [actions.shape[1] for actions, _ in chunks], i) if told else rollout
 
 
 def _run_batch(env, policy, seeds, max_steps, stop_after_success, noise_salt):
@@ -98,11 +101,14 @@ def _run_batch(env, policy, seeds, max_steps, stop_after_success, noise_salt):
     terminated = np.zeros(n, bool)
     limit = np.full(n, max_steps)  # [N] step at which the episode ends
     chunks: list[tuple[np.ndarray, Steps]] = []
+    told = []
     while (active := (lengths < limit) & ~terminated).any():
         actions, memory = policy.act(recent, memory, rngs)
         actions = np.asarray(actions, np.float32)[:, : max_steps - int(lengths[active].min())]
         steps = env.step(actions, active)
         chunks.append((actions, steps))
+        if isinstance(policy, Tells):
+            told.append(policy.told(memory))
         recent = steps.obs
         if stop_after_success is not None:
             hit = steps.success & steps.valid
@@ -110,7 +116,7 @@ def _run_batch(env, policy, seeds, max_steps, stop_after_success, noise_salt):
             limit = np.where(hit.any(1) & active, np.minimum(limit, at), limit)
         lengths = lengths + np.where(active, steps.valid.sum(1), 0)
         terminated |= active & (steps.terminated & steps.valid).any(1)
-    return first, at_reset, chunks, np.minimum(lengths, limit), terminated & (lengths <= limit)
+    return first, at_reset, chunks, told, np.minimum(lengths, limit), terminated & (lengths <= limit)
 
 
 def _cut(
@@ -143,3 +149,12 @@ def _cut(
         terminated=terminated,
     )
     return Rollout(episode, success)
+
+
+def _with_told(rollout: Rollout, told: Sequence[Mapping[str, np.ndarray]], lengths: Sequence[int], i: int) -> Rollout:
+    """Return ``rollout`` with what was told of environment i's chunks, of ``lengths`` steps each, spread over their steps."""
+    episode = rollout.episode
+    spread = {name: np.repeat(np.stack([part[name][i] for part in told]), lengths, axis=0)[: len(episode)] for name in told[0]}
+    controller = spread.pop("controller").astype(np.int8)
+    segment = np.cumsum(np.diff(controller, prepend=controller[:1]) != 0).astype(np.int32)
+    return replace(rollout, episode=replace(episode, controller=controller, segment=segment), told=spread)

@@ -6,18 +6,25 @@ that was tried and dropped at the very end is tried again; its outcome is the sa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
 from robowm.artefacts import claim
+from robowm.data.sidecar import write_sidecar
 from robowm.data.store import EpisodeStore, StoreSpec
 from robowm.errors import UserError
 from robowm.progress import Progress
-from robowm.protocols import Env, Policy
+from robowm.protocols import Env, Policy, Tells
 from robowm.rollout import Rollout, check_amount, described, run_episodes
 from robowm.seeds import SEED_RANGES, check_seeds
 from robowm.types import Controller
+
+TOLD = "told"  # sidecar, and folder of its parts
 
 
 def run(
@@ -41,7 +48,8 @@ def run(
     Exactly one of ``episodes`` (starts tried) and ``until_successes`` (successes stored) says when to stop; ``max_tries`` starts at most
     (default: all seeds of the purpose), then an error if successes are still missing. ``keep_failures=False`` stores successes alone.
     ``env`` needs ``spec() -> dict`` with the fields of StoreSpec. Purpose ``demonstrations`` is stored as kind demo, anything else as
-    rollout. Returns the counts {tried, stored, successes, dropped}.
+    rollout, or as the kind that a policy ``Tells``; what that told of each step becomes the sidecar "told". Returns the counts {tried,
+    stored, successes, dropped}.
     """
     output_dir = Path(output_dir)
     check_amount(episodes, until_successes)
@@ -66,7 +74,7 @@ def run(
         return finished["counts"]
     store = EpisodeStore.open_or_create(output_dir, spec)
     counts = _count(store, first_seed)
-    kind = {"kind": "demo", "controller": Controller.DEMO} if purpose == "demonstrations" else {"kind": "rollout"}
+    kind = {"kind": "demo", "controller": Controller.DEMO} if purpose == "demonstrations" else {"kind": getattr(policy, "kind", "rollout")}
     roll = partial(run_episodes, env, policy, **kind, **settings)
     target, unit = (episodes, "tried") if until_successes is None else (until_successes, "successes")
     with Progress(output_dir, target, f"collect {purpose}", done=counts[unit]) as progress:
@@ -82,6 +90,8 @@ def run(
             f"{policy.name} reached {counts['successes']} of {target} successes in {counts['tried']} tries on {env.task_name}; "
             f"raise max_tries, ask for fewer, or use a better policy"
         )
+    if isinstance(policy, Tells):
+        _join_told(store, inputs)
     store.seal(inputs=inputs, config=config, counts=counts, seeds=[first_seed, first_seed + counts["tried"] - 1])
     return counts
 
@@ -98,6 +108,25 @@ def _stored(store: EpisodeStore, rollout: Rollout, counts: dict[str, int], keep_
     success = rollout.episode.success == 1.0 and not rollout.success_steps[0]
     stored = keep_failures or success
     if stored:
+        if rollout.told:
+            _keep_told(store, rollout.told)
         store.append(rollout.episode)
     change = {"tried": 1, "stored": int(stored), "successes": int(success), "dropped": int(not stored)}
     return {name: counts[name] + change[name] for name in counts}
+
+
+def _keep_told(store: EpisodeStore, told: Mapping[str, np.ndarray]) -> None:
+    """Write what was told of the episode that is stored next; a kill in between leaves a file that the next try writes again."""
+    path = store.path / TOLD / f"{len(store)}.safetensors"
+    path.parent.mkdir(exist_ok=True)
+    try:
+        save_file({name: np.ascontiguousarray(array) for name, array in told.items()}, path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}; free some space and run again, it resumes") from error
+
+
+def _join_told(store: EpisodeStore, inputs: Mapping[str, str]) -> None:
+    """Make one sidecar of the episodes' files."""
+    parts = [load_file(store.path / TOLD / f"{i}.safetensors") for i in range(len(store))]
+    if parts:
+        write_sidecar(store, TOLD, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, inputs=inputs)

@@ -17,15 +17,18 @@ def ddim_scheduler(trained: Any, steps: int) -> DDIMScheduler:
     return scheduler
 
 
-def sample_ddim(x0: Callable[[Tensor, Tensor], Tensor], noise: Tensor, scheduler: DDIMScheduler) -> Tensor:
-    """Return the chunk [B, H, A] that ``noise`` [B, H, A] becomes; ``x0(x_t, t)`` with t int64 [B] estimates the clean chunk.
+Denoise = Callable[[Tensor, Tensor], Tensor]  # (x_t [B, H, A], t int64 [B]) -> clean estimate [B, H, A]
+Adjust = Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor]]  # (x_t, t, clean estimate) -> both, moved
 
-    Wrap ``x0`` to guide the sampler.
-    """
+
+def sample_ddim(x0: Denoise, noise: Tensor, scheduler: DDIMScheduler, adjust: Adjust | None = None) -> Tensor:
+    """Return the chunk [B, H, A] that ``noise`` [B, H, A] becomes; ``adjust`` guides each step before it is taken."""
     x = noise
-    for t in scheduler.timesteps:
-        steps = torch.full((len(x),), int(t), dtype=torch.long, device=x.device)
-        x = scheduler.step(x0(x, steps), int(t), x).prev_sample
+    for t in map(int, scheduler.timesteps):
+        clean = x0(x, torch.full((len(x),), t, dtype=torch.long, device=x.device))
+        if adjust is not None:
+            x, clean = adjust(x, t, clean)
+        x = scheduler.step(clean, t, x).prev_sample
     return x
 
 

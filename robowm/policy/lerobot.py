@@ -171,7 +171,7 @@ class LeRobotPolicy:
         self.name, self.spec, self.inputs, self.normalizers, self.tasks = name, spec, inputs, normalizers, tuple(tasks)
         self.device = pick_device(device)
         self.model = model.to(self.device).eval()
-        self._family, self._width, self._steps = family(model), infer_width, steps
+        self._family, self._width, self.steps = family(model), infer_width, steps
         self._rows = len(self._family.offsets(model.config)[0])  # K
 
     def check(self, spec: Mapping[str, Any]) -> None:
@@ -194,7 +194,7 @@ class LeRobotPolicy:
         noise = self.noise(rngs)
         chunks = []
         for rows in self.blocks(len(rngs)):
-            block = self._family.chunk(self.model, self.batch(memory, rows), None if noise is None else noise[rows], self._steps)
+            block = self._family.chunk(self.model, self.batch(memory, rows), None if noise is None else noise[rows], self.steps)
             chunks.append(block)
         actions = self.normalizers.by_key[ACTION].unnormalize(torch.cat(chunks)[: len(rngs)].float())
         return actions.cpu().numpy(), memory

@@ -7,7 +7,8 @@ from lerobot.policies.diffusion.modeling_diffusion import DiffusionPolicy
 from lerobot.utils.constants import ACTION, OBS_IMAGES
 from torch import Tensor
 
-from robowm.policy.ddim import clean_from_noise, ddim_scheduler, sample_ddim
+from robowm.policy.ddim import Adjust, clean_from_noise, ddim_scheduler, sample_ddim
+from robowm.policy.lerobot_small import RobowmDiffusionConfig
 
 SETTINGS = {  # of the stock type, where lerobot's own defaults do not fit short episodes, downloads, or a masked loss
     "n_obs_steps": 2,
@@ -32,6 +33,37 @@ def context(policy: DiffusionPolicy, batch: dict[str, Tensor]) -> Tensor:
     if policy.config.image_features:
         batch = {**batch, OBS_IMAGES: torch.stack([batch[key] for key in policy.config.image_features], dim=-4)}
     return policy.diffusion._prepare_global_conditioning(batch)
+
+
+def blocks(policy: DiffusionPolicy) -> dict[str, list[int]]:
+    """Return which entries of ``context`` show what at the current moment: "image/<camera>", "state", "environment_state".
+
+    lerobot's own model lays out row after row of observations, state first in each; robowm's small one all states, then one summary of
+    all rows for each camera.
+    """
+    config = policy.config
+    names = [f"image/{key.removeprefix(OBS_IMAGES + '.')}" for key in config.image_features]
+    state = config.robot_state_feature.shape[0]
+    truth = config.env_state_feature.shape[0] if config.env_state_feature else 0
+    small = isinstance(config, RobowmDiffusionConfig)
+    per_camera = config.encoder_features if small else _stock_features(policy)
+    sizes = {"state": state, **dict.fromkeys(names, per_camera), **({"environment_state": truth} if truth else {})}
+    repeats = {name: config.n_obs_steps if small and not name.startswith("image/") else 1 for name in sizes}
+    first = 0 if small else (config.n_obs_steps - 1) * sum(sizes.values())
+    found = {}
+    for name, size in sizes.items():
+        newest = first + (repeats[name] - 1) * size
+        found[name] = list(range(newest, newest + size))
+        first += repeats[name] * size
+    return found
+
+
+def _stock_features(policy: DiffusionPolicy) -> int:
+    """Return the length of one camera's features in lerobot's own model."""
+    if not policy.config.image_features:
+        return 0
+    encoder = policy.diffusion.rgb_encoder
+    return (encoder[0] if policy.config.use_separate_rgb_encoder_per_camera else encoder).feature_dim
 
 
 def errors(policy: DiffusionPolicy, batch: dict[str, Tensor], generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
@@ -63,10 +95,13 @@ def noise_shape(config) -> tuple[int, int]:
 
 def chunk(policy: DiffusionPolicy, batch: dict[str, Tensor], noise: Tensor, steps: int | None) -> Tensor:
     """Return the normalised actions [B, n_action_steps, A] from the current step on; ``steps`` of DDIM, None: the checkpoint's own."""
-    condition = context(policy, batch)
+    return executed(policy.config, sampled(policy, context(policy, batch), noise, steps))
+
+
+def sampled(policy: DiffusionPolicy, condition: Tensor, noise: Tensor, steps: int | None, adjust: Adjust | None = None) -> Tensor:
+    """Return the whole normalised chunk [B, H, A] for contexts ``condition`` [B, D]; ``adjust`` guides the sampler (see ddim.py)."""
     scheduler = ddim_scheduler(policy.diffusion.noise_scheduler, steps or policy.diffusion.num_inference_steps)
-    sampled = sample_ddim(lambda x_t, t: x0(policy, x_t, t, condition), noise, scheduler)
-    return executed(policy.config, sampled)
+    return sample_ddim(lambda x_t, t: x0(policy, x_t, t, condition), noise, scheduler, adjust)
 
 
 def executed(config, sampled: Tensor) -> Tensor:

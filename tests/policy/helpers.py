@@ -7,6 +7,7 @@ from robowm.data.fake import fake_episode, fake_spec, fake_store
 from robowm.policy.lerobot import DiffusionAdapter, LeRobotPolicy, build
 from robowm.policy.lerobot_batch import Normalizers
 from robowm.train.optim import OptimConfig
+from robowm.types import Obs, Steps
 
 CAMERAS = ["external", "wrist"]
 SMALL = {"type": "robowm_diffusion", "cameras": CAMERAS, "encoder_width": 8, "encoder_features": 8, "denoiser_width": 32}
@@ -49,3 +50,33 @@ def make_policy(node=SMALL, *, seed=0, width=16, steps=None, normalizers=None):
 
 def generators(seeds):
     return [np.random.default_rng([0, seed]) for seed in seeds]
+
+
+class ReplayEnv:
+    """Shows the rows of fake episodes, one per seed, whatever is done; offset by the actions so that they matter."""
+
+    fps, task_name = 10.0, "fake/replay"
+
+    def __init__(self, n):
+        self.n = n
+
+    def reset(self, seeds):
+        self._episodes = [fake_episode(fake_spec(), 60, seed) for seed in seeds]
+        self._t, self._shift = 0, np.zeros((len(seeds), 1, 5), np.float32)
+        return self._observe(1)
+
+    def goal_holds(self):
+        return np.zeros(len(self._episodes), bool)
+
+    def step(self, actions, active):
+        self._t += actions.shape[1]
+        self._shift = self._shift + actions.mean(1, keepdims=True)
+        shape = actions.shape[:2]
+        return Steps(self._observe(shape[1]), np.zeros(shape, np.float32), *(np.zeros(shape, bool),) * 2, np.ones(shape, bool))
+
+    def _observe(self, rows):
+        span = slice(self._t - rows + 1, self._t + 1)
+        frames = {camera: np.stack([e.frames[camera][span] for e in self._episodes]) for camera in CAMERAS}
+        state = np.stack([e.state[span] for e in self._episodes]) + 0.01 * self._shift
+        truth = np.stack([e.environment_state[span] for e in self._episodes])
+        return Obs(frames, state, truth, ("move",) * len(self._episodes))

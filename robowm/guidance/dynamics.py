@@ -1,0 +1,218 @@
+"""Where the next actions lead, in the latent space of a frozen policy encoder (ReGuide, arXiv 2606.28939; LPB, arXiv 2508.05941).
+
+    B moves, D entries of a latent, S steps that one prediction skips (a super-action), A entries of an action
+
+    z[t + S] ~ z[t] + f(z[t], a[t], ..., a[t + S - 1])
+
+Trained on demonstrations and on rollouts of the policy, successes and failures alike. With one moment of history a transformer over tokens
+of moments has a single token, so f is a residual network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from robowm.artefacts import claim, fingerprint_files, fingerprint_json, read_artefact, write_artefact
+from robowm.data.shares import StoreShare, open_shares
+from robowm.data.spec import ACTION
+from robowm.data.store import EpisodeStore
+from robowm.errors import UserError
+from robowm.guidance.latents import Latents
+from robowm.nn.mlp import ResidualMlp
+from robowm.policy.lerobot import DiffusionAdapter, load_policy
+from robowm.train.distributed import Precision, pick_device
+from robowm.train.learner import Learner, derive_seed, fit
+from robowm.train.log import Tracker
+from robowm.train.optim import OptimConfig
+from robowm.train.weights import WEIGHTS, load_weights, save_weights
+
+KIND = "dynamics"
+HELD_OUT = 10  # every so many episodes of a store one is only measured on
+Encoded = tuple[np.ndarray, np.ndarray]  # latents f32 [T + 1, D] and normalised actions f32 [T, A] of an episode
+OPTIM = OptimConfig(lr=1e-3, weight_decay=1e-4, betas=(0.9, 0.99), warmup_steps=50, ema=0.995)
+
+
+class LatentDynamics(nn.Module):
+    """The network. Actions are those of the policy, normalised by its own normaliser: there is only one in play."""
+
+    def __init__(self, size: int, skip: int, action: int, width: int = 256, depth: int = 3, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.facts = {"size": size, "skip": skip, "action": action, "width": width, "depth": depth, "dropout": dropout}
+        self.skip = skip
+        self.change = ResidualMlp(size + skip * action, size, width, depth, dropout)
+
+    def forward(self, latent: Tensor, actions: Tensor) -> Tensor:
+        """Return the latent f32 [B, D] after the normalised ``actions`` f32 [B, S, A] from ``latent`` f32 [B, D]."""
+        return latent + self.change(torch.cat([latent, actions.flatten(1)], -1))
+
+
+@dataclass(frozen=True)
+class Moves:
+    """A batch of moves."""
+
+    latent: Tensor  # f32 [B, D]
+    action: Tensor  # f32 [B, S, A], normalised
+    after: Tensor  # f32 [B, D]
+
+
+class MoveSampler:
+    """Moves of S steps out of several stores. ``batch(step)`` is a pure function of (seed, step)."""
+
+    def __init__(
+        self, encoded: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]], shares: Sequence[float], skip: int, batch: int, seed: int
+    ):
+        """``encoded`` holds the episodes of each store; those shorter than S do not count."""
+        self._stores = [[pair for pair in pairs if len(pair[1]) >= skip] for pairs in encoded]
+        self._starts = [np.cumsum([0, *(len(action) - skip + 1 for _, action in pairs)]) for pairs in self._stores]
+        if any(not pairs for pairs in self._stores):
+            raise UserError(f"a store has no episode of at least skip={skip} steps to learn from; lower skip or record longer episodes")
+        self._shares = np.asarray(shares, float) / np.sum(shares)
+        self._skip, self._batch, self._seed = skip, batch, seed
+
+    def batch(self, step: int) -> Moves:
+        """Return ``batch`` moves."""
+        rng = np.random.default_rng([self._seed, step])
+        chosen = rng.choice(len(self._stores), self._batch, p=self._shares)
+        return self.moves([(int(store), int(rng.integers(self._starts[store][-1]))) for store in chosen])
+
+    def all(self, most: int) -> Moves:
+        """Return up to ``most`` moves of every store, evenly spread over it."""
+        return self.moves(
+            [(s, int(n)) for s, starts in enumerate(self._starts) for n in np.unique(np.linspace(0, starts[-1] - 1, most).astype(int))]
+        )
+
+    def moves(self, numbers: Sequence[tuple[int, int]]) -> Moves:
+        """Return the moves ``numbers``: (store, start counted over its episodes)."""
+        found = []
+        for store, number in numbers:
+            episode = int(np.searchsorted(self._starts[store], number, side="right")) - 1
+            latents, actions = self._stores[store][episode]
+            t = number - self._starts[store][episode]
+            found.append((latents[t], actions[t : t + self._skip], latents[t + self._skip]))
+        return Moves(*(torch.from_numpy(np.stack(part)) for part in zip(*found, strict=True)))
+
+
+def dynamics_loss(net: LatentDynamics, moves: Moves, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the mean squared error of the latent, and that of no change at all beside it."""
+    loss = (net(moves.latent, moves.action).float() - moves.after).square().mean()
+    return loss, {"error": loss, "no_change": (moves.latent - moves.after).square().mean()}
+
+
+def run(
+    *,
+    policy: Path | str,
+    stores: Sequence[StoreShare | Mapping[str, Any]],
+    output_dir: Path | str,
+    steps: int = 3000,
+    skip: int = 8,
+    width: int = 256,
+    depth: int = 3,
+    dropout: float = 0.1,
+    batch_size: int = 128,
+    optim: OptimConfig = OPTIM,
+    seed: int = 0,
+    device: str = "auto",
+    precision: Precision = "auto",
+    log_every: int = 50,
+    save_every: int = 500,
+    tracker: Tracker | None = None,
+) -> dict[str, Any]:
+    """Train on ``stores`` in the latent space of the finished policy folder ``policy`` and return what was measured.
+
+    Every tenth episode of each store is only measured on: ``error`` and ``no_change`` are mean squared errors there, of the prediction and
+    of the latent as it was. ``skip`` may be at most the number of actions that the policy plans ahead.
+    """
+    output_dir = Path(output_dir)
+    shares, opened, inputs = open_shares(stores)
+    adapter = load_guidable(policy, device=device)
+    inputs["policy"] = adapter.name
+    network = {"skip": skip, "width": width, "depth": depth, "dropout": dropout}
+    config = {"stores": [share.settings() for share in shares], "network": network, "steps": steps, "optim": asdict(optim)}
+    config |= {"batch_size": batch_size, "seed": seed}
+    if (finished := claim(output_dir, kind=KIND, inputs=inputs, config=config)) is not None:
+        return finished["measured"]
+    check_skip(skip, adapter)
+    training, measuring = [], []
+    latents = Latents(adapter)
+    for share, store in zip(shares, opened, strict=True):
+        pairs = encoded(latents, store, share.only_success)
+        training.append([pair for i, pair in enumerate(pairs) if i % HELD_OUT != HELD_OUT - 1])
+        measuring.append([pair for i, pair in enumerate(pairs) if i % HELD_OUT == HELD_OUT - 1] or pairs[-1:])
+    weights = [share.share for share in shares]
+    torch.manual_seed(derive_seed(seed))
+    net = fit(
+        Learner(
+            LatentDynamics(latents.size, action=len(adapter.spec.action_names), **network),
+            MoveSampler(training, weights, skip, batch_size, seed).batch,
+            dynamics_loss,
+        ),
+        steps=steps,
+        optim=optim,
+        seed=seed,
+        output_dir=output_dir,
+        device=device,
+        precision=precision,
+        log_every=log_every,
+        save_every=save_every,
+        config={"inputs": inputs, "config": config},
+        tracker=tracker,
+        label="train dynamics",
+    )
+    measured = measure(net.cpu(), MoveSampler(measuring, weights, skip, batch_size, seed).all(2000))
+    save_weights(net, output_dir)
+    fingerprint = fingerprint_json([fingerprint_files([output_dir / WEIGHTS]), net.facts])
+    write_artefact(output_dir, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, network=net.facts, measured=measured)
+    return measured
+
+
+def encoded(latents: Latents, store: EpisodeStore, only_success: bool) -> list[Encoded]:
+    """Return each episode of ``store`` that counts."""
+    normalizer = latents.policy.normalizers.by_key[ACTION]
+    kept = [i for i in range(len(store)) if not only_success or store.meta(i).success == 1.0]
+    latents.policy.check(store.spec.to_json())
+    cameras = list(latents.policy.inputs.cameras)
+    episodes = (store.episode(i, cameras=cameras) for i in kept)
+    return [(latents.of_episode(episode), normalizer.normalize(episode.action).astype(np.float32)) for episode in episodes]
+
+
+@torch.no_grad()
+def measure(net: LatentDynamics, moves: Moves) -> dict[str, float]:
+    """Return the mean squared errors on ``moves``."""
+    _, terms = dynamics_loss(net.eval(), moves, torch.Generator())
+    return {name: float(value) for name, value in terms.items()} | {"moves": len(moves.latent)}
+
+
+def check_skip(skip: int, policy: DiffusionAdapter) -> None:
+    """Raise UserError unless the policy plans at least ``skip`` actions ahead."""
+    config = policy.model.config
+    planned = config.horizon - config.n_obs_steps + 1
+    if not 1 <= skip <= planned:
+        raise UserError(f"skip={skip}; the policy plans {planned} actions from the current step on, so choose 1 to {planned}")
+
+
+def load_guidable(path: Path | str, **options: Any) -> DiffusionAdapter:
+    """Load a policy whose sampler can be guided; see ``load_policy``."""
+    policy = load_policy(path, **options)
+    if not isinstance(policy, DiffusionAdapter):
+        raise UserError(f"{path} is a policy of type {policy.model.config.type!r}; only diffusion policies can be guided")
+    return policy
+
+
+def load_dynamics(path: Path | str, policy: DiffusionAdapter) -> LatentDynamics:
+    """Load the finished artefact at ``path``, which must have been trained on the encoder of ``policy``."""
+    path = Path(path)
+    record = read_artefact(path, KIND)
+    if record["inputs"]["policy"] != policy.name:
+        raise UserError(
+            f"{path} was trained on the encoder of policy {record['inputs']['policy']}, this policy is {policy.name}; train dynamics for it"
+        )
+    net = LatentDynamics(**record["network"])
+    load_weights(net, path, "the dynamics")
+    return net.to(pick_device(policy.device.type)).eval().requires_grad_(False)

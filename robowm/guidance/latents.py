@@ -1,0 +1,72 @@
+"""What a frozen diffusion policy's encoder says of one moment, as a vector of two named blocks.
+
+    N moments, D entries of a latent = seen + felt, K rows that the policy looks at
+
+``seen`` holds every camera's features (each layer-normalised without learned parameters, so that no view drowns another), or the
+simulator's truth for a state policy; ``felt`` is the normalised proprioception. As in ReGuide (arXiv 2606.28939), section "latent
+dynamics", whose learned embedding of proprioception is left out: distances are then in units that do not change with training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from robowm.data.store import EpisodeStore
+from robowm.policy import lerobot_diffusion
+from robowm.policy.lerobot import DiffusionAdapter, Recent
+from robowm.types import Episode
+
+STATE = "state"
+
+
+@dataclass(frozen=True)
+class Latents:
+    """The encoder of ``policy``, frozen."""
+
+    policy: DiffusionAdapter
+
+    @property
+    def _blocks(self) -> dict[str, list[int]]:
+        return lerobot_diffusion.blocks(self.policy.model)
+
+    @property
+    def seen(self) -> int:
+        """Length of the first block; the rest is ``felt``."""
+        return sum(len(entries) for name, entries in self._blocks.items() if name != STATE)
+
+    @property
+    def size(self) -> int:
+        """D."""
+        return sum(map(len, self._blocks.values()))
+
+    def of_context(self, context: Tensor) -> Tensor:
+        """Return latents f32 [N, D] of what the policy's denoiser is conditioned on, f32 [N, C]."""
+        seen = []
+        for name, entries in self._blocks.items():
+            if name != STATE:
+                part = context[:, entries]
+                seen.append(F.layer_norm(part, part.shape[-1:]) if name.startswith("image/") else part)
+        return torch.cat([*seen, context[:, self._blocks[STATE]]], -1).float()
+
+    @torch.no_grad()
+    def of_episode(self, episode: Episode) -> np.ndarray:
+        """Return the latent of each of an episode's moments, f32 [T + 1, D]; the first row stands for those before it."""
+        policy = self.policy
+        length = len(episode) + 1
+        rows = lerobot_diffusion.offsets(policy.model.config)[0]
+        window = np.maximum(np.arange(length)[:, None] + np.asarray(rows), 0)  # [T + 1, K]
+        truth = episode.environment_state[window] if policy.inputs.environment_state else None
+        memory = Recent({camera: episode.frames[camera][window] for camera in policy.inputs.cameras}, episode.state[window], truth)
+        found = [self.of_context(lerobot_diffusion.context(policy.model, policy.batch(memory, block))) for block in policy.blocks(length)]
+        return torch.cat(found)[:length].cpu().numpy()
+
+    def of_store(self, store: EpisodeStore) -> list[np.ndarray]:
+        """Return ``of_episode`` of every episode of ``store``, whose data must be what the policy was trained on."""
+        self.policy.check(store.spec.to_json())
+        cameras = list(self.policy.inputs.cameras)
+        return [self.of_episode(store.episode(i, cameras=cameras)) for i in range(len(store))]
