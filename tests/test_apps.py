@@ -2,11 +2,16 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from robowm.apps.cli import main
 from robowm.artefacts import read_artefact
+from robowm.data.sidecar import read_sidecar
+from robowm.data.spec import CONTROLLER
+from robowm.data.store import EpisodeStore
 from robowm.progress import Progress
+from robowm.types import Controller
 
 ENV = ["size=debug", "env.n=2"]
 HORIZON = ["max_steps=12", "stop_after_success=null"]
@@ -66,6 +71,15 @@ def made(root):
             *("imagine", *ENV, "n=2", "episodes=4", "max_steps=12", "keep_failures=true"),
             *(f"policy.path={made('base')}", f"world_model.path={made('world_model')}", f"classifier.path={made('success')}"),
         ],
+        "dynamics": lambda: [
+            *("train-dynamics", "size=debug", f"policy={made('base')}"),
+            f"stores=[{{path: {made('demos')}}}, {{path: {made('rollouts')}}}]",
+        ],
+        "phases": lambda: ["find-phases", "size=debug", f"policy={made('base')}", f"stores=[{{path: {made('demos')}}}]"],
+        "guided": lambda: [
+            *("guide", *ENV, *HORIZON, "episodes=4", "keep_failures=true", "policy.guide.lower=null", "policy.guide.upper=null"),
+            *(f"policy.path={made('base')}", f"policy.dynamics={made('dynamics')}", f"policy.phases={made('phases')}"),
+        ],
         "improve": lambda: ["improve", "size=debug", f"init_from={made('base')}", f"stores=[{{path: {made('demos')}}}]"],
         "evaluate": lambda: ["evaluate", *ENV, *HORIZON, "arm=base", f"policy.path={made('base')}", "purpose=tuning", "first_seed=50000"],
         "evaluate_world_model": lambda: [
@@ -99,7 +113,7 @@ def made(root):
 
 
 NAMES = (
-    *("demos", "base", "rollouts", "world_model", "rl_world_model", "success", "imagined", "improve"),
+    *("demos", "base", "rollouts", "world_model", "rl_world_model", "success", "imagined", "improve", "dynamics", "guided"),
     *("evaluate", "evaluate_world_model", "evaluate_imagined", "bench"),
 )
 
@@ -124,9 +138,8 @@ def test_a_finished_run_returns_at_once_and_another_request_is_refused(name, mad
     cut_off(monkeypatch, after=1)  # any work at all would be interrupted
     robowm(*made.recipes[name](), f"output_dir={folder}")
     assert (folder / "artefact.json").stat().st_mtime_ns == before
-    key = {"base": "seed=1", "world_model": "seed=1", "success": "seed=1", "improve": "seed=1", "rl_world_model": "seed=1"}.get(
-        name, "max_steps=13"
-    )
+    trained = ("base", "world_model", "success", "improve", "rl_world_model", "dynamics")
+    key = "seed=1" if name in trained else "max_steps=13"
     key = {"evaluate_world_model": "horizon=8", "evaluate_imagined": "episodes=1", "bench": "horizon=8"}.get(name, key)
     assert main([str(word) for word in [*made.recipes[name](), key, f"output_dir={folder}"]]) == 2
     assert key.split("=")[0] in capfd.readouterr().err
@@ -149,6 +162,20 @@ def test_a_policy_given_as_a_world_model_is_refused(made, tmp_path, capfd):
     words = ["evaluate-world-model", "task=t", f"world_model.path={made('base')}", f"stores={{open_loop: {made('held_out')}}}"]
     assert main([*words, f"output_dir={tmp_path / 'out'}"]) == 2
     assert "is a 'policy', expected a 'world_model'" in capfd.readouterr().err
+
+
+def test_guided_episodes_name_their_controllers_and_keep_the_gate(made):
+    store = EpisodeStore.open(made("guided"))
+    told = read_sidecar(store, "told")
+    controller = np.concatenate([store.rows(i, CONTROLLER) for i in range(len(store))])
+    assert len(store) == 4 and {meta.source.kind for meta in store.metas} == {"guided"}
+    assert np.array_equal(controller == Controller.GUIDED, told["gate"].any(1)) and told["gate"].any()
+
+
+def test_guidance_made_for_another_policy_is_refused(made, tmp_path, capfd):
+    words = [*made.recipes["guided"](), f"policy.path={made('improve')}", f"output_dir={tmp_path / 'out'}"]
+    assert main([str(word) for word in words]) == 2
+    assert "find phases for it" in capfd.readouterr().err
 
 
 def test_a_bench_becomes_results_and_a_page(made, tmp_path):
