@@ -132,7 +132,7 @@ def run(
     output_dir = Path(output_dir)
     shares, opened, inputs = open_shares(stores)
     adapter = load_guidable(policy, device=device)
-    inputs["policy"] = adapter.name
+    inputs["policy"] = adapter.weights
     network = {"skip": skip, "width": width, "depth": depth, "dropout": dropout}
     config = {"stores": [share.settings() for share in shares], "network": network, "steps": steps, "optim": asdict(optim)}
     config |= {"batch_size": batch_size, "seed": seed}
@@ -209,9 +209,9 @@ def load_dynamics(path: Path | str, policy: DiffusionAdapter) -> LatentDynamics:
     """Load the finished artefact at ``path``, which must have been trained on the encoder of ``policy``."""
     path = Path(path)
     record = read_artefact(path, KIND)
-    if record["inputs"]["policy"] != policy.name:
+    if record["inputs"]["policy"] != policy.weights:
         raise UserError(
-            f"{path} was trained on the encoder of policy {record['inputs']['policy']}, this policy is {policy.name}; train dynamics for it"
+            f"{path} was trained on the encoder of policy {record['inputs']['policy']}, this policy is {policy.weights}; train dynamics for it"
         )
     net = LatentDynamics(**record["network"])
     load_weights(net, path, "the dynamics")

@@ -49,7 +49,7 @@ def run(
     output_dir = Path(output_dir)
     shares, opened, inputs = open_shares(stores)
     adapter = load_guidable(policy, device=device)
-    inputs["policy"] = adapter.name
+    inputs["policy"] = adapter.weights
     settings = {"phases": phases, "prototypes": prototypes, "clusters_per_phase": clusters_per_phase}
     settings |= {"temperature_percentile": temperature_percentile, "seed": seed}
     for name in ("phases", "prototypes", "clusters_per_phase"):
@@ -87,9 +87,9 @@ def load_targets(path: Path | str, policy: DiffusionAdapter) -> Targets:
     """Load the finished artefact at ``path``, which must have been made with the encoder of ``policy``."""
     path = Path(path)
     record = read_artefact(path, KIND)
-    if record["inputs"]["policy"] != policy.name:
+    if record["inputs"]["policy"] != policy.weights:
         raise UserError(
-            f"{path} was made with the encoder of policy {record['inputs']['policy']}, this policy is {policy.name}; find phases for it"
+            f"{path} was made with the encoder of policy {record['inputs']['policy']}, this policy is {policy.weights}; find phases for it"
         )
     try:
         arrays = load_file(path / TABLE)

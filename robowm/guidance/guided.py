@@ -8,10 +8,10 @@ phase and the distance to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -55,6 +55,10 @@ class GuidedPolicy:
     def __init__(self, policy: DiffusionAdapter, dynamics: LatentDynamics, targets: Targets, guide: Guide, name: str) -> None:
         self.policy, self.dynamics, self.targets, self.guide, self.name = policy, dynamics, targets, guide, name
         self._latents = Latents(policy)
+
+    def check(self, spec: Mapping[str, Any]) -> None:
+        """See Fitted."""
+        self.policy.check(spec)
 
     def start(self, n: int) -> Guided:
         """See Policy."""
@@ -129,11 +133,11 @@ def load_guided(
     policy = load_guidable(path, device=device, infer_width=infer_width, ddim_steps=ddim_steps)
     targets = load_targets(phases, policy)
     net = load_dynamics(dynamics, policy)
-    name = f"{policy.name}-guided-{fingerprint_of(guide, dynamics, phases, policy.steps)}"
+    name = f"{policy.name}-guided-{fingerprint_of(guide, dynamics, phases)}"
     return GuidedPolicy(policy, net, targets, guide, name)
 
 
-def fingerprint_of(guide: Guide, dynamics: Path | str, phases: Path | str, steps: int | None) -> str:
-    """Return what tells this guidance from any other: settings, dynamics, phases, sampling steps."""
+def fingerprint_of(guide: Guide, dynamics: Path | str, phases: Path | str) -> str:
+    """Return what tells this guidance from any other: settings, dynamics, phases."""
     made = [read_artefact(Path(folder), kind)["fingerprint"] for folder, kind in ((dynamics, "dynamics"), (phases, "phases"))]
-    return fingerprint_json([type(guide).__name__, vars(guide), made, steps])[:12]
+    return fingerprint_json([type(guide).__name__, vars(guide), made])[:12]

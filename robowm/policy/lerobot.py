@@ -123,7 +123,7 @@ def load_policy(
     adapter = DiffusionAdapter if isinstance(model, DiffusionPolicy) else LeRobotPolicy
     policy = adapter(
         model,
-        name=("state-" if inputs.environment_state else "") + record["fingerprint"] + _sampled_otherwise(model, ddim_steps),
+        name=("state-" if inputs.environment_state else "") + record["fingerprint"],
         inputs=inputs,
         normalizers=Normalizers.from_json(record["normalizers"]),
         spec=StoreSpec.from_json(record["spec"]),
@@ -168,7 +168,8 @@ class LeRobotPolicy:
             )
         if steps is not None and steps < 1:
             raise UserError(f"ddim_steps={steps}; use at least 1, or null for the checkpoint's own")
-        self.name, self.spec, self.inputs, self.normalizers, self.tasks = name, spec, inputs, normalizers, tuple(tasks)
+        self.weights, self.name = name, name + _sampled_otherwise(model, steps)
+        self.spec, self.inputs, self.normalizers, self.tasks = spec, inputs, normalizers, tuple(tasks)
         self.device = pick_device(device)
         self.model = model.to(self.device).eval()
         self._family, self._width, self.steps = family(model), infer_width, steps

@@ -107,9 +107,10 @@ def test_guided_plans_lead_nearer_to_the_demonstrations(guide):
         if isinstance(guide, Pcg):
             far = lambda z: guide.pull(z, moment).mean()  # noqa: E731
         else:
-            far = lambda z: (
-                torch.cdist(z[:, : guided.targets.seen], guided.targets.demonstrated[:, : guided.targets.seen]).min(1).values.mean()
-            )  # noqa: E731
+
+            def far(z):
+                return torch.cdist(z[:, : guided.targets.seen], guided.targets.demonstrated[:, : guided.targets.seen]).min(1).values.mean()
+
         assert far(moment.predict(moved)) < far(moment.predict(plan))
 
 

@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 import torch
 
-from robowm.data.fake import fake_episode, fake_spec
+from robowm.data.fake import fake_spec
 from robowm.data.sampler import ClipSampler
 from robowm.errors import UserError
 from robowm.policy.lerobot import build, family
 from robowm.policy.train import cloning_loss
 from robowm.protocols import Denoiser, Policy
 from robowm.rollout import run_episodes
-from robowm.types import Obs, Steps
+from robowm.types import Obs
 from tests.policy.helpers import ACT, ACT_STATE, CAMERAS, RESNET, SMALL, STATE, ReplayEnv, generators, make_policy, make_store
 
 KINDS = {"small": SMALL, "resnet": RESNET, "act": ACT_STATE, "state": STATE, "epsilon": SMALL | {"prediction_type": "epsilon"}}
