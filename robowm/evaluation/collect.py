@@ -60,22 +60,14 @@ def run(
     spec = StoreSpec(**env.spec())
     settings = {"max_steps": max_steps, "stop_after_success": stop_after_success, "noise_salt": noise_salt, "round": round}
     asked = {"until_successes": until_successes, "keep_failures": keep_failures}
-    where = {
-        "task": env.task_name,
-        "env": described(env, policy),
-        "spec": spec.to_json(),
-        "purpose": purpose,
-        "first_seed": first_seed,
-        "stop": stop,
-    }
-    config = {**where, **asked, **settings}
+    where = {"task": env.task_name, "env": described(env, policy), "spec": spec.to_json()}
+    config = {**where, "purpose": purpose, "first_seed": first_seed, "stop": stop, **asked, **settings}
     inputs = {"policy": policy.name}
     if (finished := claim(output_dir, kind="store", inputs=inputs, config=config)) is not None:
         return finished["counts"]
     store = EpisodeStore.open_or_create(output_dir, spec)
     counts = _count(store, first_seed)
-    kind = {"kind": "demo", "controller": Controller.DEMO} if purpose == "demonstrations" else {"kind": getattr(policy, "kind", "rollout")}
-    roll = partial(run_episodes, env, policy, **kind, **settings)
+    roll = partial(run_episodes, env, policy, **_origin(policy, purpose), **settings)
     target, unit = (episodes, "tried") if until_successes is None else (until_successes, "successes")
     with Progress(output_dir, target, f"collect {purpose}", done=counts[unit]) as progress:
         while counts[unit] < target and (seed := first_seed + counts["tried"]) < stop:
@@ -94,6 +86,13 @@ def run(
         _join_told(store, inputs)
     store.seal(inputs=inputs, config=config, counts=counts, seeds=[first_seed, first_seed + counts["tried"] - 1])
     return counts
+
+
+def _origin(policy: Policy, purpose: str) -> dict[str, Any]:
+    """Return the kind of episodes, and who is in control where that is not told step by step."""
+    if purpose == "demonstrations":
+        return {"kind": "demo", "controller": Controller.DEMO}
+    return {"kind": policy.kind if isinstance(policy, Tells) else "rollout"}
 
 
 def _count(store: EpisodeStore, first_seed: int) -> dict[str, int]:

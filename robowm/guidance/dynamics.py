@@ -211,7 +211,7 @@ def load_dynamics(path: Path | str, policy: DiffusionAdapter) -> LatentDynamics:
     record = read_artefact(path, KIND)
     if record["inputs"]["policy"] != policy.weights:
         raise UserError(
-            f"{path} was trained on the encoder of policy {record['inputs']['policy']}, this policy is {policy.weights}; train dynamics for it"
+            f"{path} was trained on the encoder of policy {record['inputs']['policy']}, this is {policy.weights}; train dynamics for it"
         )
     net = LatentDynamics(**record["network"])
     load_weights(net, path, "the dynamics")
