@@ -72,10 +72,10 @@ def made(root):
             *(f"policy.path={made('base')}", f"world_model.path={made('world_model')}", f"classifier.path={made('success')}"),
         ],
         "dynamics": lambda: [
-            *("train-dynamics", "size=debug", f"policy={made('base')}"),
+            *("train-dynamics", "size=debug", f"encoder={made('base')}"),
             f"stores=[{{path: {made('demos')}}}, {{path: {made('rollouts')}}}]",
         ],
-        "phases": lambda: ["find-phases", "size=debug", f"policy={made('base')}", f"stores=[{{path: {made('demos')}}}]"],
+        "phases": lambda: ["find-phases", "size=debug", f"encoder={made('base')}", f"stores=[{{path: {made('demos')}}}]"],
         "guided": lambda: [
             *("guide", *ENV, *HORIZON, "episodes=4", "keep_failures=true", "policy.guide.lower=null", "policy.guide.upper=null"),
             *(f"policy.path={made('base')}", f"policy.dynamics={made('dynamics')}", f"policy.phases={made('phases')}"),

@@ -107,7 +107,7 @@ def dynamics_loss(net: LatentDynamics, moves: Moves, generator: torch.Generator)
 
 def run(
     *,
-    policy: Path | str,
+    encoder: Path | str,
     stores: Sequence[StoreShare | Mapping[str, Any]],
     output_dir: Path | str,
     steps: int = 3000,
@@ -124,14 +124,14 @@ def run(
     save_every: int = 500,
     tracker: Tracker | None = None,
 ) -> dict[str, Any]:
-    """Train on ``stores`` in the latent space of the finished policy folder ``policy`` and return what was measured.
+    """Train on ``stores`` in the latent space of the encoder of the finished policy folder ``encoder`` and return what was measured.
 
     Every tenth episode of each store is only measured on: ``error`` and ``no_change`` are mean squared errors there, of the prediction and
     of the latent as it was. ``skip`` may be at most the number of actions that the policy plans ahead.
     """
     output_dir = Path(output_dir)
     shares, opened, inputs = open_shares(stores)
-    adapter = load_guidable(policy, device=device)
+    adapter = load_guidable(encoder, device=device)
     inputs["policy"] = adapter.weights
     network = {"skip": skip, "width": width, "depth": depth, "dropout": dropout}
     config = {"stores": [share.settings() for share in shares], "network": network, "steps": steps, "optim": asdict(optim)}

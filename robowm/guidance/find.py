@@ -32,7 +32,7 @@ SHOWN = 3  # demonstrations in the timeline
 
 def run(
     *,
-    policy: Path | str,
+    encoder: Path | str,
     stores: Sequence[StoreShare | Mapping[str, Any]],
     output_dir: Path | str,
     phases: int = 4,
@@ -42,13 +42,13 @@ def run(
     seed: int = 0,
     device: str = "auto",
 ) -> dict[str, Any]:
-    """Find ``phases`` phases in the demonstrations ``stores`` as the encoder of the policy folder ``policy`` sees them.
+    """Find ``phases`` phases in the demonstrations ``stores`` as the encoder of the policy folder ``encoder`` sees them.
 
     Returns the table's facts: temperatures, percentiles of the demonstrations' soft distances and the phases' starts.
     """
     output_dir = Path(output_dir)
     shares, opened, inputs = open_shares(stores)
-    adapter = load_guidable(policy, device=device)
+    adapter = load_guidable(encoder, device=device)
     inputs["policy"] = adapter.weights
     settings = {"phases": phases, "prototypes": prototypes, "clusters_per_phase": clusters_per_phase}
     settings |= {"temperature_percentile": temperature_percentile, "seed": seed}

@@ -1,6 +1,7 @@
 """robomimic HDF5: files that robomimic's own scripts wrote come in, files we write are read by robomimic's own data set class."""
 
 import json
+import shutil
 import types
 from pathlib import Path
 
@@ -120,7 +121,7 @@ def test_files_that_are_not_robomimic_are_named(tmp_path):
         run_robomimic(path=tmp_path / "other.hdf5", output_dir=tmp_path / "s", **KEYS)
 
 
-def test_nan_names_the_demonstration_and_a_repaired_file_goes_on(tmp_path):
+def test_nan_names_the_demonstration_and_a_changed_file_is_another_import(tmp_path):
     path = write_by_hand(tmp_path / "demo.hdf5")
     with h5py.File(path, "a") as file:
         file["data/demo_2/actions"][3, 1] = np.nan
@@ -129,6 +130,9 @@ def test_nan_names_the_demonstration_and_a_repaired_file_goes_on(tmp_path):
     assert len(EpisodeStore.open(tmp_path / "s")) == 1
     with h5py.File(path, "a") as file:
         file["data/demo_2/actions"][3, 1] = 0.03
+    with pytest.raises(UserError, match=r"was begun with inputs\.source"):
+        run_robomimic(path=path, output_dir=tmp_path / "s", **KEYS)
+    shutil.rmtree(tmp_path / "s")
     run_robomimic(path=path, output_dir=tmp_path / "s", **KEYS)
     store = EpisodeStore.open(tmp_path / "s")
     assert [meta.source.seed for meta in store.metas] == [0, 2, 10]

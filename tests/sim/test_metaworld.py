@@ -197,7 +197,7 @@ def test_without_the_package_one_line_says_what_to_install(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "metaworld", None)
     for build in (lambda: MetaworldEnv(cameras=(), workers=2), lambda: MetaworldExpert("push")):
-        with pytest.raises(UserError, match=r"pip install 'robowm\[metaworld\]'") as caught:
+        with pytest.raises(UserError, match=r"pip install -e '.\[metaworld\]'") as caught:
             build()
         assert "\n" not in str(caught.value)
 
