@@ -51,9 +51,14 @@ def described(env: Env, policy: Policy | None = None) -> dict[str, Any]:
     """Return what the episodes of ``env`` depend on beside seeds, {} where it does not say; UserError where ``policy`` is for others."""
     if not isinstance(env, Described):
         return {}
-    if isinstance(policy, Fitted):
-        policy.check(env.spec())
+    check_fit(policy, env.spec())
     return dict(env.settings)
+
+
+def check_fit(policy: Policy | None, spec: Mapping[str, Any]) -> None:
+    """Raise UserError where ``policy`` says that it was made for other environments than one of ``spec``."""
+    if isinstance(policy, Fitted):
+        policy.check(spec)
 
 
 def check_amount(episodes: int | None, until_successes: int | None) -> None:

@@ -30,7 +30,7 @@ class StoreShare:
         return {key: value for key, value in asdict(self).items() if key not in ("path", "audit")}
 
 
-def as_entries[T](kind: type[T], entries: Any) -> list[T]:
+def as_entries(kind: type, entries: Any) -> list[Any]:
     """Return ``entries`` as the dataclass ``kind``, whose first field is a path: each may be one, its fields, or the path alone."""
     known = [field.name for field in fields(kind)]
     if isinstance(entries, str | Path | Mapping | kind):

@@ -153,7 +153,7 @@ class EpisodeStore:
         if found.dtype.kind == "f" and not np.isfinite(found).all():
             bad = np.argwhere(~np.isfinite(found))[0]
             raise UserError(
-                f"{group.path}: {key} is {found[tuple(bad)]} in row {start + bad[0]}, entry {bad[1:].tolist()}; delete the file"
+                f"{group.path}: {key} is {found[tuple(bad)]} in row {start + bad[0]}, entry {bad[1:].tolist()}; repair or delete the file"
             )
         return found
 

@@ -126,8 +126,8 @@ def run(
 ) -> dict[str, Any]:
     """Train on ``stores`` in the latent space of the encoder of the finished policy folder ``encoder`` and return what was measured.
 
-    Every tenth episode of each store is only measured on: ``error`` and ``no_change`` are mean squared errors there, of the prediction and
-    of the latent as it was. ``skip`` may be at most the number of actions that the policy plans ahead.
+    Every tenth episode of each store (of fewer than ten the last one) is measured on: ``error`` and ``no_change`` are mean squared errors
+    there, of the prediction and of the latent as it was. ``skip`` may be at most the number of actions that the policy plans ahead.
     """
     output_dir = Path(output_dir)
     shares, opened, inputs = open_shares(stores)
@@ -139,20 +139,14 @@ def run(
     if (finished := claim(output_dir, kind=KIND, inputs=inputs, config=config)) is not None:
         return finished["measured"]
     check_skip(skip, adapter)
-    training, measuring = [], []
     latents = Latents(adapter)
-    for share, store in zip(shares, opened, strict=True):
-        pairs = encoded(latents, store, share.only_success)
-        training.append([pair for i, pair in enumerate(pairs) if i % HELD_OUT != HELD_OUT - 1])
-        measuring.append([pair for i, pair in enumerate(pairs) if i % HELD_OUT == HELD_OUT - 1] or pairs[-1:])
+    pairs = [encoded(latents, store, share.only_success) for share, store in zip(shares, opened, strict=True)]
+    training, measuring = zip(*map(held_out, pairs), strict=True)
     weights = [share.share for share in shares]
     torch.manual_seed(derive_seed(seed))
+    fresh = LatentDynamics(latents.size, action=len(adapter.spec.action_names), **network)
     net = fit(
-        Learner(
-            LatentDynamics(latents.size, action=len(adapter.spec.action_names), **network),
-            MoveSampler(training, weights, skip, batch_size, seed).batch,
-            dynamics_loss,
-        ),
+        Learner(fresh, MoveSampler(training, weights, skip, batch_size, seed).batch, dynamics_loss),
         steps=steps,
         optim=optim,
         seed=seed,
@@ -170,6 +164,13 @@ def run(
     fingerprint = fingerprint_json([fingerprint_files([output_dir / WEIGHTS]), net.facts])
     write_artefact(output_dir, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, network=net.facts, measured=measured)
     return measured
+
+
+def held_out(episodes: Sequence[Encoded]) -> tuple[list[Encoded], list[Encoded]]:
+    """Return the episodes to train on and those to measure on: every tenth; of fewer than ten the last one, which is trained on as well."""
+    last = [i % HELD_OUT == HELD_OUT - 1 for i in range(len(episodes))]
+    measuring = [episode for episode, held in zip(episodes, last, strict=True) if held]
+    return [episode for episode, held in zip(episodes, last, strict=True) if not held], measuring or list(episodes[-1:])
 
 
 def encoded(latents: Latents, store: EpisodeStore, only_success: bool) -> list[Encoded]:

@@ -20,9 +20,9 @@ from robowm.imagine.filter import KEPT, count, decide
 from robowm.imagine.judged import JudgedEnv
 from robowm.jsonl import append_lines, recover_lines
 from robowm.progress import Progress
-from robowm.protocols import Env, Fitted, Policy, WorldModel
+from robowm.protocols import Env, Policy, WorldModel
 from robowm.reward.success import SuccessClassifier, held_probability
-from robowm.rollout import Replay, Rollout, check_amount, run_episodes
+from robowm.rollout import Replay, Rollout, check_amount, check_fit, run_episodes
 from robowm.types import Episode, Obs
 from robowm.world_model.imagined import ImaginedEnv
 
@@ -62,16 +62,14 @@ def run(
 
     Starts are taken in order; when all have been used they are used again with other noise (``draw`` 1, 2, ...), for ``until_successes``
     at most four times. An episode ends ``stop_after_success`` steps after its first confirmed success. ``agreement`` replays each success
-    under a second noise draw of the world model and drops it unless it succeeds there too. ``keep_failures`` stores the dropped ones as
-    well, with success 0, to measure the judge on them; leave it off for training data.
+    under a second noise draw and drops it unless it succeeds there too. ``keep_failures`` stores the dropped ones as well, to judge on.
     """
     output_dir = Path(output_dir)
     check_amount(episodes, until_successes)
     rules = {"max_steps": max_steps, "stop_after_success": stop_after_success, "min_steps": min_steps, "agreement": agreement}
     rules |= {"noise_salt": noise_salt, "round": round}
     asked = {"episodes": episodes, "until_successes": until_successes, "keep_failures": keep_failures}
-    if isinstance(policy, Fitted):
-        policy.check(starts.spec.to_json())
+    check_fit(policy, starts.spec.to_json())
     config = {"task": starts.task_name, "starts": starts.name, "seeds": [starts.seeds[0], starts.seeds[-1]], **asked, **rules}
     inputs = {"world_model": world_model.name, "policy": policy.name, "success_classifier": classifier.name}
     if (finished := claim(output_dir, kind="store", inputs=inputs, config=config)) is not None:

@@ -68,8 +68,7 @@ def run(
     """
     output_dir = Path(output_dir)
     train, validation = as_labelled(stores), as_labelled(validation_stores)
-    opened = [EpisodeStore.open(store.path) for store in (*train, *validation)]
-    _refuse_overlap(train, opened[: len(train)], validation, opened[len(train) :])
+    opened = _opened(train, validation)
     net_config = describe_net(_looked_at(opened[0], cameras), rows, width)
     config = {"task": task, "net": net_config, "stores": [asdict(store) for store in (*train, *validation)]}
     config |= {"training_stores": len(train), "optim": asdict(optim), "steps": steps, "batch_size": batch_size, "seed": seed}
@@ -103,14 +102,16 @@ def run(
     return measured
 
 
-def _refuse_overlap(train, training: Sequence[EpisodeStore], validation, validating: Sequence[EpisodeStore]) -> None:
-    """Raise UserError where an episode is both trained and validated on."""
-    known = {meta.content: source.path for source, store in zip(train, training, strict=True) for meta in store.metas}
-    for source, store in zip(validation, validating, strict=True):
+def _opened(train: Sequence[LabelledStore], validation: Sequence[LabelledStore]) -> list[EpisodeStore]:
+    """Return all stores, open; UserError where an episode is both trained and validated on."""
+    opened = [EpisodeStore.open(source.path) for source in (*train, *validation)]
+    known = {meta.content for store in opened[: len(train)] for meta in store.metas}
+    for store in opened[len(train) :]:
         if shared := [meta.source.seed for meta in store.metas if meta.content in known]:
             raise UserError(
-                f"{source.path} shares {len(shared)} episodes with the training stores, first of start {shared[0]}; validate on others"
+                f"{store.path} shares {len(shared)} episodes with the training stores, first of start {shared[0]}; validate on others"
             )
+    return opened
 
 
 def _looked_at(store: EpisodeStore, cameras: Sequence[str] | None) -> dict[str, tuple[int, int]]:

@@ -117,3 +117,9 @@ def test_reliability_covers_every_validation_step(trained):
     bins = trained[1]["reliability"]
     assert sum(bins["count"]) == 24 * 12 and len(bins["predicted"]) == len(bins["observed"]) == 10
     assert all((p is None) == (n == 0) for p, n in zip(bins["predicted"], bins["count"], strict=True))
+
+
+def test_validating_on_an_episode_that_is_trained_on_is_refused(data, tmp_path):
+    shared = {**data, "validation_stores": data["stores"]}
+    with pytest.raises(UserError, match=r"shares \d+ episodes with the training stores"):
+        train.run(**shared, output_dir=tmp_path / "out", steps=1, **SHORT)
