@@ -35,12 +35,15 @@ def composed(verb, *words):
 
 
 def keys_of(verb, config):
-    return {key for key in config if key not in (*RESERVED, *app_of(verb).helpers)} | {"output_dir"}
+    return {key for key in config if key not in (*RESERVED, *config.get("helpers", app_of(verb).helpers))} | {"output_dir"}
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_keys_are_the_keywords_of_run(verb):
-    config = composed(verb)
+RECIPES = [("improve", f"recipe={name}") for name in choices(CONFIGS, "recipe")]
+
+
+@pytest.mark.parametrize("words", [*((verb,) for verb in VERBS), *RECIPES], ids=" ".join)
+def test_keys_are_the_keywords_of_run(words):
+    verb, config = words[0], composed(*words)
     run = find(config.get("run", app_of(verb).run), config["trusted"])
     parameters = inspect.signature(run).parameters
     assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in parameters.values())
@@ -93,6 +96,7 @@ def test_every_number_of_a_size_is_used():
         ("train-policy", "policy"),
         ("train-world-model", "world_model"),
         ("improve", "tracking"),
+        ("improve", "recipe"),
         ("bench", "suite"),
         ("bench", "env"),
         ("flywheel", "stages"),

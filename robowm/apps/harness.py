@@ -33,7 +33,7 @@ from robowm.errors import UserError, nearest
 from robowm.locks import exclusive
 
 VERSION_BASE = "1.3"
-RESERVED = ("size", "scene", "trusted", "run")  # top-level keys that configure the configuration and are not arguments of run()
+RESERVED = ("size", "scene", "trusted", "run", "helpers")  # top-level keys that configure the configuration and are not arguments of run()
 FULL_ERROR = "HYDRA_FULL_ERROR"
 CLAIM_WAIT_S = 3.0  # how long a folder may stay locked by a process that is just ending
 
@@ -167,7 +167,8 @@ def _run(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> A
         raise UserError(f"missing: {', '.join(missing)}; give e.g. {missing[0]}=... (robowm {app.verb} --help)")
     container = OmegaConf.to_container(cfg, resolve=True)
     trusted = container.get("trusted", [])
-    arguments = {key: _home(value) for key, value in container.items() if key not in (*RESERVED, *app.helpers)}
+    helpers = container.get("helpers", app.helpers)  # a choice that names another run may need others
+    arguments = {key: _home(value) for key, value in container.items() if key not in (*RESERVED, *helpers)}
     check_targets(arguments, trusted)
     check_numbers(arguments)
     _check_stores(arguments)
@@ -188,7 +189,7 @@ def _run(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> A
 
 def _check_stores(arguments: Mapping[str, Any]) -> None:
     """Raise UserError for a store that is not there, before anything heavy is imported."""
-    for key in ("store", "stores", "validation_stores", "train_stores"):
+    for key in ("store", "stores", "validation_stores", "train_stores", "rollouts"):
         given = arguments.get(key)
         items = given if isinstance(given, list) else list(given.values()) if isinstance(given, Mapping) else [given]
         for item in items:

@@ -138,8 +138,8 @@ class ClipReader:
 class ClipSampler:
     """Draws batches of clips. ``batch(step)`` is a pure function of (seed, step), so resuming needs no state.
 
-    Each clip comes from a store with probability share / sum of shares and is uniform over that store's anchors. ``split`` keeps the
-    episodes that ``held_out`` puts aside ("validation") or the others ("train"); with ``holdout`` 0 all are in "train".
+    Each clip comes from a store with probability share / sum of shares (None: as many as it has anchors) and is uniform over them.
+    ``split`` keeps the episodes that ``held_out`` puts aside ("validation") or the others ("train"); with ``holdout`` 0 all are in "train".
     """
 
     def __init__(
@@ -174,7 +174,8 @@ class ClipSampler:
             if count == 0:
                 raise UserError(f"{share.path}: no episode is long enough for offsets {self._obs} and {self._act}; shorten the window")
         self._first, self._count = clips.first_rows(counts), counts
-        self._shares = np.array([share.share for share in shares]) / sum(share.share for share in shares)
+        sizes = [count if share.share is None else share.share for share, count in zip(shares, counts, strict=True)]
+        self._shares = np.array(sizes, float) / sum(sizes)
 
     def __len__(self) -> int:
         """Anchors over all stores."""

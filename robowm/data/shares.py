@@ -20,7 +20,7 @@ class StoreShare:
     """A store and the share of each batch that comes from it."""
 
     path: str | Path
-    share: float = 1.0  # relative to the other stores
+    share: float | None = 1.0  # relative to the other stores; None in all of them: each in proportion to its steps
     only_success: bool = False  # keep episodes judged successful
     weights: str | None = None  # sidecar whose 'weight' [steps] scales the loss per step
     audit: str | Path | None = None  # folder of evaluate-imagined: the share is scaled by how many claimed successes held
@@ -53,19 +53,26 @@ def as_entries(kind: type, entries: Any) -> list[Any]:
 
 
 def as_shares(stores: Sequence[StoreShare | Mapping[str, Any] | str | Path]) -> list[StoreShare]:
-    """Return ``stores`` as shares; at least one, each above 0."""
+    """Return ``stores`` as shares; at least one, each above 0, or all of them None."""
     shares = as_entries(StoreShare, stores)
-    if not shares or any(not share.share > 0 for share in shares):
-        raise UserError(f"stores have shares {[share.share for share in shares]}; give at least one store, each with a share above 0")
+    given = [share.share for share in shares]
+    if not shares or any(share is not None and not share > 0 for share in given):
+        raise UserError(f"stores have shares {given}; give at least one store, each with a share above 0")
+    if None in given and any(given):
+        raise UserError(f"stores have shares {given}; give each store a number, or none of them (null: in proportion to their steps)")
     return shares
 
 
 def open_shares(stores: Sequence[StoreShare | Mapping[str, Any]]) -> tuple[list[StoreShare], list[EpisodeStore], dict[str, str]]:
-    """Return shares scaled by audits, their open stores, and fingerprints of the data: each store, its weights, its audit."""
+    """Return shares as numbers, scaled by audits, their open stores, and fingerprints of the data: each store, its weights, its audit."""
     shares = as_shares(stores)
     opened = [EpisodeStore.open(share.path) for share in shares]
     for store in opened:
         _refuse_evaluation_starts(store)
+    shares = [
+        replace(share, share=_steps(store, share.only_success)) if share.share is None else share
+        for share, store in zip(shares, opened, strict=True)
+    ]
     found = {}
     for i, (store, share) in enumerate(zip(opened, shares, strict=True)):
         found[f"store{i}"] = store.fingerprint()
@@ -79,6 +86,11 @@ def open_shares(stores: Sequence[StoreShare | Mapping[str, Any]]) -> tuple[list[
                 {key: hashlib.sha256(array.tobytes()).hexdigest() for key, array in weights.items()}
             )
     return shares, opened, found
+
+
+def _steps(store: EpisodeStore, only_success: bool) -> float:
+    """Return how many steps the episodes that count have, at least one so that whoever reads them says that there are none."""
+    return float(max(sum(meta.length for meta in store.metas if not only_success or meta.success == 1), 1))
 
 
 def _refuse_evaluation_starts(store: EpisodeStore) -> None:

@@ -54,7 +54,7 @@ def run(
     output_dir = Path(output_dir)
     check_amount(episodes, until_successes)
     check_seeds(purpose, [])
-    first_seed = SEED_RANGES[purpose].start if first_seed is None else first_seed
+    first_seed = start(first_seed, purpose)
     check_seeds(purpose, [first_seed] if episodes is None else range(first_seed, first_seed + episodes))
     stop = min(first_seed + (episodes or max_tries or len(SEED_RANGES[purpose])), SEED_RANGES[purpose].stop)
     spec = StoreSpec(**env.spec())
@@ -86,6 +86,11 @@ def run(
         _join_told(store, inputs)
     store.seal(inputs=inputs, config=config, counts=counts, seeds=[first_seed, first_seed + counts["tried"] - 1])
     return counts
+
+
+def start(first_seed: int | None, purpose: str) -> int:
+    """Return ``first_seed``, or the first start of ``purpose``."""
+    return SEED_RANGES[purpose].start if first_seed is None else first_seed
 
 
 def _origin(policy: Policy, purpose: str) -> dict[str, Any]:

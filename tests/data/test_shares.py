@@ -38,6 +38,17 @@ def test_an_audit_of_another_store_is_refused(tmp_path):
         open_shares([{"path": other.path, "audit": tmp_path / "nothing"}])
 
 
+def test_without_shares_stores_count_by_their_steps(tmp_path):
+    paths = [fake_store(tmp_path / "a", [5, 10]).path, fake_store(tmp_path / "b", [60]).path]
+    shares, _, _ = open_shares([{"path": path, "share": None} for path in paths])
+    assert [share.share for share in shares] == [15, 60]
+
+
+def test_some_shares_alone_are_refused():
+    with pytest.raises(UserError, match="give each store a number, or none of them"):
+        as_shares([{"path": "a", "share": None}, {"path": "b", "share": 0.5}])
+
+
 def test_a_store_may_be_given_as_its_path_alone():
     assert as_shares(["a", {"path": "b", "share": 2}]) == [StoreShare("a"), StoreShare("b", 2)]
 
