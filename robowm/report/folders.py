@@ -15,6 +15,7 @@ from robowm.report.study import Stage
 
 LEDGER, COMMAND = "ledger", "command.json"  # as the flywheel and the command line write them
 GATHERED = "all"  # unit of the stages that look at all others, as a report does
+UNKNOWN = 0.0  # time of change of a ledger's entry that came from elsewhere
 IDLE_S = 60.0  # seconds that may pass between the stages of one go
 _MOVED_ASIDE = ".old-"  # folders whose request changed
 _CLOSED = ("episodes", "sidecars", "checkpoints", "videos", "interrupted", "pretrained_model")  # hold no artefacts, and many files
@@ -87,7 +88,8 @@ def stages_of(folder: Path | str) -> list[Stage]:
     if not found:
         return []
     began, ended = min(stage.start for stage in found), max(stage.start + stage.seconds for stage in found)
-    in_one_go = ended - began <= sum(stage.seconds for stage in found) + IDLE_S
+    known = all(path.stat().st_mtime != UNKNOWN for path in root.rglob("*.json"))
+    in_one_go = known and ended - began <= sum(stage.seconds for stage in found) + IDLE_S
     return [replace(stage, start=stage.start - began if in_one_go else None) for stage in found]
 
 

@@ -47,9 +47,14 @@ def imagined_videos(artefacts: Sequence[Artefact]) -> list[Video]:
 
 
 def store_videos(artefacts: Sequence[Artefact]) -> list[Video]:
-    """Return evenly spread episodes of every store; of stores that differ in the training seed alone, the first one's."""
+    """Return evenly spread episodes of every store; of stores that differ in the training seed alone, the first one's.
+
+    A unit that was kept without its episodes (see units.py) has none to show.
+    """
     groups: dict[tuple[str, str], Artefact] = {}
     for artefact in of_kind(artefacts, "store"):
+        if not (artefact.folder / "zarr.json").is_file():
+            continue
         groups.setdefault((artefact.record["config"].get("task", ""), artefact.folder.name), artefact)
     films = []
     for artefact in groups.values():

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from robowm.errors import UserError
-from robowm.report.folders import COMMAND, GATHERED, LEDGER, find_artefacts
+from robowm.report.folders import COMMAND, GATHERED, LEDGER, UNKNOWN, find_artefacts
 
 MEASURED = ("evaluation", "world_model_evaluation", "imagined_vs_real")  # kinds whose lines are kept; of others the record alone
 RECORD = ("artefact.json", COMMAND)
@@ -70,6 +70,7 @@ def _unpack(path: Path, folder: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
         raise UserError(f"{path} cannot be unpacked ({error}); delete it and keep or run that unit again") from error
     for file in sorted(aside.rglob("*.json*")):
+        os.utime(file, (UNKNOWN, UNKNOWN))  # when its stage ended is not kept
         name = file.relative_to(aside)
         if name.parts[0] != path.stem:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

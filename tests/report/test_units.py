@@ -4,7 +4,7 @@ import pytest
 
 from robowm.errors import UserError
 from robowm.report import units
-from robowm.report.folders import recorded_report
+from robowm.report.folders import recorded_report, stages_of
 from robowm.report.gather import gather
 from tests.report.test_gather import make
 
@@ -28,6 +28,19 @@ def test_a_report_from_kept_units_is_the_report_from_the_run(study, tmp_path):
     assert units.restore(tmp_path / "kept", tmp_path / "elsewhere") == ["counter-0", "counter-1"]
     ours, theirs = report(study), report(tmp_path / "elsewhere")
     assert (ours["rows"], ours["pairs"]) == (theirs["rows"], theirs["pairs"]) and ours["rows"]
+
+
+def test_restored_stages_have_no_start(study, tmp_path):
+    for seed in (0, 1):
+        entry = study / "ledger" / f"counter-{seed}" / "base.json"
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        entry.write_text(json.dumps({"output": "f", "seconds": 100.0}))
+        units.keep(study, f"counter-{seed}", tmp_path / "kept")
+    units.restore(tmp_path / "kept", tmp_path / "there")
+    assert [(stage.unit, stage.start, stage.seconds) for stage in stages_of(tmp_path / "there")] == [
+        ("counter-0", None, 100),
+        ("counter-1", None, 100),
+    ]
 
 
 def test_what_the_report_asked_for_is_kept_too(study, tmp_path):
