@@ -91,7 +91,7 @@ def cloning_loss(normalizers: Normalizers, observes: Inputs):
     """Return the loss of a Learner over ClipBatches: the policy's own per-step error under one weighted mean."""
 
     def loss(model, clips: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        batch = observation_batch(clips.frames, clips.state, clips.environment_state, normalizers, observes)
+        batch = observation_batch(clips.frames, clips.state, clips.environment_state, clips.task, normalizers, observes)
         batch |= action_batch(clips.action, clips.action_valid, normalizers)
         errors, parts = family(model).errors(model, batch, generator)
         terms = {name: weighted_mean(part, clips.action_valid, clips.weight) for name, part in parts.items()}
@@ -112,7 +112,7 @@ def _fresh(policy: Mapping[str, Any], store: EpisodeStore, seed: int):
     if observes.environment_state:
         names[ENVIRONMENT_STATE] = store.spec.environment_state_names
     arrays = {key: [store.rows(i, key) for i in range(len(store))] for key in names}
-    return model, observes, Normalizers.fit(arrays, names), store.spec, ()
+    return model, observes, Normalizers.fit(arrays, names, model.config.normalization_mapping), store.spec, ()
 
 
 def _continued(init_from: Path | str, stores: Sequence[EpisodeStore]):
