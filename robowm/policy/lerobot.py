@@ -119,6 +119,8 @@ def load_model_folder(folder: Path) -> PreTrainedPolicy:
 def pretrained_folder(path: str) -> Path:
     """Return the folder ``path``, or that of the checkpoint with this hub id, downloaded unless it is at hand."""
     if Path(path).is_dir():
+        if not (Path(path) / WEIGHTS).is_file():
+            raise UserError(f"policy.pretrained_path={path} holds no {WEIGHTS}; name a folder that lerobot saved a policy in, or a hub id")
         return Path(path)
     try:
         return Path(snapshot_download(str(path), allow_patterns=["config.json", WEIGHTS]))

@@ -17,7 +17,7 @@ from robowm.data.shares import StoreShare, open_shares
 from robowm.data.spec import ACTION, ENVIRONMENT_STATE, STATE, StoreSpec, tasks_of
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
-from robowm.policy.lerobot import KIND, PRETRAINED, LeRobotPolicy, build, family, load_policy, save
+from robowm.policy.lerobot import KIND, PRETRAINED, WEIGHTS, LeRobotPolicy, build, family, load_policy, pretrained_folder, save
 from robowm.policy.lerobot_batch import Inputs, Normalizers, action_batch, observation_batch
 from robowm.policy.losses import effective_share, weighted_mean
 from robowm.train.learner import Learner, derive_seed, fit
@@ -54,6 +54,8 @@ def run(
         raise UserError("give exactly one of policy (a fresh one) and init_from (a finished policy folder to continue)")
     if init_from is not None:
         inputs["init_from"] = read_artefact(Path(init_from), KIND)["fingerprint"]
+    elif policy.get("pretrained_path") is not None:
+        inputs["pretrained"] = fingerprint_files([pretrained_folder(policy["pretrained_path"]) / WEIGHTS])
     config = {
         "policy": None if policy is None else dict(policy),
         "stores": [share.settings() for share in shares],
