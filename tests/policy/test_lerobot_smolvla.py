@@ -128,10 +128,12 @@ def test_half_a_checkpoint_another_type_and_none_at_all_are_refused(node, checkp
         asked(checkpoint)
     with pytest.raises(UserError, match=r"holds no model\.safetensors"):
         asked(tmp_path)
-    monkeypatch.setattr("robowm.policy.lerobot.snapshot_download", lambda *_, **__: (_ for _ in ()).throw(OSError("no network")))
-    with pytest.raises(
-        UserError, match=r"policy\.pretrained_path=someone/something is no folder, and the hub does not give it: no network"
-    ):
+
+    def offline(*_, **__):
+        raise OSError("no network")
+
+    monkeypatch.setattr("robowm.policy.lerobot.snapshot_download", offline)
+    with pytest.raises(UserError, match=r"pretrained_path=someone/something is no folder, and the hub does not give it: no network"):
         asked("someone/something")
 
 

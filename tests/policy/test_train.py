@@ -83,7 +83,10 @@ def test_called_again_it_returns_at_once_and_with_other_settings_it_refuses(stor
         train(store, trained, batch_size=8)
 
 
-def test_interrupted_and_resumed_it_ends_in_the_same_bits(store, trained, tmp_path, monkeypatch):
+@pytest.mark.parametrize("node", [SMALL, VLA], ids=["small", "vla"])
+def test_interrupted_and_resumed_it_ends_in_the_same_bits(node, store, tmp_path, monkeypatch, request):
+    node, undisturbed, cut = completed(node, request), tmp_path / "whole", tmp_path / "cut"
+    train(store, undisturbed, node=node)
     from robowm.data.sampler import ClipSampler
 
     whole = ClipSampler.batch
@@ -95,12 +98,12 @@ def test_interrupted_and_resumed_it_ends_in_the_same_bits(store, trained, tmp_pa
 
     monkeypatch.setattr(ClipSampler, "batch", dies)
     with pytest.raises(KeyboardInterrupt):
-        train(store, tmp_path, save_every=2)
+        train(store, cut, node=node, save_every=2)
     monkeypatch.undo()
-    train(store, tmp_path, save_every=2)
-    a, b = load_newest(trained / "checkpoints"), load_newest(tmp_path / "checkpoints")
+    train(store, cut, node=node, save_every=2)
+    a, b = load_newest(undisturbed / "checkpoints"), load_newest(cut / "checkpoints")
     assert a.tensors.keys() == b.tensors.keys() and all(torch.equal(a.tensors[k], b.tensors[k]) for k in a.tensors)
-    assert read_artefact(trained)["fingerprint"] == read_artefact(tmp_path)["fingerprint"]
+    assert read_artefact(undisturbed)["fingerprint"] == read_artefact(cut)["fingerprint"]
 
 
 def test_improve_starts_from_the_averaged_weights_and_keeps_the_normaliser(store, trained, tmp_path):
