@@ -53,9 +53,10 @@ def construct(config: SmolVLAConfig) -> SmolVLAPolicy:
     """
     if not config.image_features:
         raise UserError("SmolVLA looks at pictures; name policy.cameras, and leave environment_state to state policies")
-    if config.adapt_to_pi_aloha or config.rtc_config is not None or config.prefix_length > 0 or config.empty_cameras:
+    unserved = config.adapt_to_pi_aloha or config.rtc_config is not None or config.prefix_length > 0 or config.empty_cameras
+    if unserved or not config.use_cache:
         raise UserError(
-            "SmolVLA's adapt_to_pi_aloha, rtc_config, prefix_length and empty_cameras are not served here; leave them as they are"
+            "SmolVLA's adapt_to_pi_aloha, rtc_config, prefix_length, empty_cameras and use_cache=false are not served; leave them as they are"
         )
     for what, feature, most in (
         ("action", config.action_feature, config.max_action_dim),

@@ -163,6 +163,7 @@ def test_only_the_expert_and_the_projections_train_unless_asked_otherwise(node):
         ({"max_state_dim": 4}, "the state has 5 numbers, policy.max_state_dim=4; raise it"),
         ({"max_action_dim": 4}, "the action has 5 numbers"),
         ({"adapt_to_pi_aloha": True}, "adapt_to_pi_aloha"),
+        ({"use_cache": False}, "use_cache=false"),
         ({"chunk_size": 4}, "lerobot refuses these settings of policy 'smolvla'"),
         ({"vlm_model_name": "/nowhere/vlm"}, "lerobot refuses .*nowhere"),
     ],
