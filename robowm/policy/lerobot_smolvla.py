@@ -56,7 +56,7 @@ def construct(config: SmolVLAConfig) -> SmolVLAPolicy:
     unserved = config.adapt_to_pi_aloha or config.rtc_config is not None or config.prefix_length > 0 or config.empty_cameras
     if unserved or not config.use_cache:
         raise UserError(
-            "SmolVLA's adapt_to_pi_aloha, rtc_config, prefix_length, empty_cameras and use_cache=false are not served; leave them as they are"
+            "SmolVLA's adapt_to_pi_aloha, rtc_config, prefix_length, empty_cameras and use_cache=false are not served; leave them unset"
         )
     for what, feature, most in (
         ("action", config.action_feature, config.max_action_dim),
