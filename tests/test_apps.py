@@ -145,6 +145,24 @@ def test_a_finished_run_returns_at_once_and_another_request_is_refused(name, mad
     assert key.split("=")[0] in capfd.readouterr().err
 
 
+def test_a_vla_is_trained_improved_and_guided(made, vlm, tmp_path):
+    demos, base = f"stores=[{{path: {made('demos')}}}]", tmp_path / "base"
+    small = ("+policy.num_vlm_layers=2", "+policy.resize_imgs_with_padding=[64, 64]", "policy.num_steps=4")
+    robowm("train-policy", "size=debug", "policy=smolvla", f"policy.vlm_model_name={vlm}", "policy.load_vlm_weights=false", *small, demos,
+           f"output_dir={base}")  # fmt: skip
+    robowm("improve", "size=debug", f"init_from={base}", demos, f"output_dir={tmp_path / 'better'}")
+    robowm("train-dynamics", "size=debug", f"encoder={base}", demos, f"output_dir={tmp_path / 'dynamics'}")
+    robowm("find-phases", "size=debug", f"encoder={base}", demos, f"output_dir={tmp_path / 'phases'}")
+    robowm("guide", *ENV, *HORIZON, "episodes=4", "keep_failures=true", "policy.guide.lower=null", "policy.guide.upper=null",
+           "policy.guide.noisiest=0.6", f"policy.path={base}", f"policy.dynamics={tmp_path / 'dynamics'}",
+           f"policy.phases={tmp_path / 'phases'}", f"output_dir={tmp_path / 'guided'}")  # fmt: skip
+    assert read_artefact(tmp_path / "better")["inputs"]["init_from"] == read_artefact(base)["fingerprint"]
+    guided = EpisodeStore.open(tmp_path / "guided")
+    gate = read_sidecar(guided, "told")["gate"]
+    assert gate.shape[1] == 4 and gate[:, 2:].any() and not gate[:, :2].any()  # times 1, 0.75 | 0.5, 0.25
+    assert (np.concatenate([guided.rows(i, CONTROLLER) for i in range(len(guided))]) == Controller.GUIDED).any()
+
+
 def test_a_missing_input_is_one_line(made, tmp_path, capfd):
     assert main(["train-policy", "size=debug", f"stores=[{{path: {tmp_path / 'nothing'}}}]", f"output_dir={tmp_path / 'out'}"]) == 2
     err = capfd.readouterr().err

@@ -9,7 +9,7 @@ from robowm.errors import UserError
 FROM_1 = """
 steps batch_size batch log_every save_every max_steps n workers image_size width rows consecutive episodes until_successes max_tries
 sampling_steps infer_width ddim_steps candidates reuse encoder_width encoder_features denoiser_width denoiser_blocks condition patch context
-chunk
+chunk chunk_size n_action_steps num_steps
 """
 FROM_0 = "seed train_seed first_seed noise_salt stop_after_success round min_steps strips failure_videos success_videos"
 LEAST = {**dict.fromkeys(FROM_1.split(), 1), **dict.fromkeys(FROM_0.split(), 0)}  # of whole numbers, by the last word of their key
@@ -25,7 +25,7 @@ NOT_NEGATIVE = (
     "noise",
 )  # 0 or more
 DEFERRED = ("stages", "final")  # of the flywheel: each stage checks its own when it is composed
-SHARES = ("pure_noise", "cold_start", "own_levels", "target_precision")  # in [0, 1]
+SHARES = ("noisiest", "pure_noise", "cold_start", "own_levels", "target_precision")  # in [0, 1]
 
 
 def check_numbers(node: Any, path: str = "") -> None:

@@ -1,6 +1,6 @@
-"""One normaliser for training and inference: per dimension, the data's range becomes [-1, 1].
+"""One normaliser for training and inference: per dimension, the data's range becomes [-1, 1], or their spread around the mean does.
 
-x' = (x - middle) / scale with middle = (max + min) / 2, scale = (max - min) / 2. A dimension that hardly varies (range below ``RANGE_EPS``)
+x' = (x - middle) / scale, middle = (high + low) / 2, scale = (high - low) / 2. A dimension that hardly varies (range below ``RANGE_EPS``)
 keeps scale 1: it maps to 0 at its mid-point, neither to NaN nor to thousands, and comes back exactly (as in Diffusion Policy's
 LinearNormalizer, range_eps 1e-4).
 """
@@ -27,8 +27,8 @@ RANGE_EPS = 1e-4  # metres or radians over a whole data set: nothing a robot doe
 class Normalizer:
     """Maps arrays [..., D] to [-1, 1] and back, numpy or torch (then on the tensor's device and in its dtype)."""
 
-    low: np.ndarray  # f64 [D], smallest value seen
-    high: np.ndarray  # f64 [D], largest value seen
+    low: np.ndarray  # f64 [D], what becomes -1: the smallest value seen, or mean - standard deviation
+    high: np.ndarray  # f64 [D], what becomes 1
 
     @classmethod
     def fit(cls, arrays: np.ndarray | Sequence[np.ndarray], names: Sequence[str] | None = None) -> Normalizer:
@@ -36,19 +36,26 @@ class Normalizer:
 
         Raises UserError if there is no data or if it holds NaN or infinity.
         """
-        arrays = [arrays] if isinstance(arrays, np.ndarray) else list(arrays)
-        flat = [np.asarray(array).reshape(-1, np.asarray(array).shape[-1]) for array in arrays if np.asarray(array).size]
-        if not flat:
-            raise UserError("cannot fit a normaliser: there are no rows; check the store and its filters")
-        low = np.min([array.min(0) for array in flat], axis=0).astype(np.float64)
-        high = np.max([array.max(0) for array in flat], axis=0).astype(np.float64)
+        rows = _rows(arrays)
+        return cls._checked(rows.min(0), rows.max(0), names)
+
+    @classmethod
+    def fit_standard(cls, arrays: np.ndarray | Sequence[np.ndarray], names: Sequence[str] | None = None) -> Normalizer:
+        """Return the normaliser to mean 0 and standard deviation 1; otherwise as ``fit``."""
+        rows = _rows(arrays).astype(np.float64)
+        mean, deviation = rows.mean(0), rows.std(0)
+        return cls._checked(mean - deviation, mean + deviation, names)
+
+    @classmethod
+    def _checked(cls, low: np.ndarray, high: np.ndarray, names: Sequence[str] | None) -> Normalizer:
+        low, high = low.astype(np.float64), high.astype(np.float64)
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             dimension = int(np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))[0])
             raise UserError(f"cannot fit a normaliser: {_name(names, dimension)} holds NaN or infinity; repair or drop those episodes")
         normalizer = cls(low, high)
         if constant := normalizer.constant_dimensions():
             listed = ", ".join(f"{_name(names, d)} = {low[d]:.6g}" for d in constant)
-            warnings.warn(f"nearly constant, mapped to 0: {listed}", stacklevel=2)
+            warnings.warn(f"nearly constant, mapped to 0: {listed}", stacklevel=3)
         return normalizer
 
     def constant_dimensions(self) -> list[int]:
@@ -66,9 +73,10 @@ class Normalizer:
         return x * scale + middle
 
     def safe_stats(self) -> dict[str, np.ndarray]:
-        """Return f32 {min, max} from which any min-max processor (lerobot's) builds this very map without dividing by zero."""
+        """Return f32 {min, max, mean, std}: a min-max and a mean-std processor (lerobot's) build this very map without dividing by zero."""
         middle, scale = self._middle_scale
-        return {"min": (middle - scale).astype(np.float32), "max": (middle + scale).astype(np.float32)}
+        stats = {"min": middle - scale, "max": middle + scale, "mean": middle, "std": scale}
+        return {name: value.astype(np.float32) for name, value in stats.items()}
 
     def to_json(self) -> dict[str, list[float]]:
         return {"low": self.low.tolist(), "high": self.high.tolist()}
@@ -97,6 +105,14 @@ class Normalizer:
 
             self._tensors[key] = tuple(torch.as_tensor(value, dtype=x.dtype, device=x.device) for value in self._middle_scale)
         return self._tensors[key]
+
+
+def _rows(arrays: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
+    arrays = [arrays] if isinstance(arrays, np.ndarray) else list(arrays)
+    flat = [np.asarray(array).reshape(-1, np.asarray(array).shape[-1]) for array in arrays if np.asarray(array).size]
+    if not flat:
+        raise UserError("cannot fit a normaliser: there are no rows; check the store and its filters")
+    return np.concatenate(flat)
 
 
 def _name(names: Sequence[str] | None, dimension: int) -> str:

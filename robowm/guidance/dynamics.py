@@ -26,7 +26,7 @@ from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
 from robowm.guidance.latents import Latents
 from robowm.nn.mlp import ResidualMlp
-from robowm.policy.lerobot import DiffusionAdapter, load_policy
+from robowm.policy.lerobot import DenoisingAdapter, load_policy
 from robowm.train.distributed import Precision, pick_device
 from robowm.train.learner import Learner, derive_seed, fit
 from robowm.train.log import Tracker
@@ -190,23 +190,22 @@ def measure(net: LatentDynamics, moves: Moves) -> dict[str, float]:
     return {name: float(value) for name, value in terms.items()} | {"moves": len(moves.latent)}
 
 
-def check_skip(skip: int, policy: DiffusionAdapter) -> None:
+def check_skip(skip: int, policy: DenoisingAdapter) -> None:
     """Raise UserError unless the policy plans at least ``skip`` actions ahead."""
-    config = policy.model.config
-    planned = config.horizon - config.n_obs_steps + 1
+    planned = sum(offset >= 0 for offset in policy.family.offsets(policy.model.config)[1])
     if not 1 <= skip <= planned:
         raise UserError(f"skip={skip}; the policy plans {planned} actions from the current step on, so choose 1 to {planned}")
 
 
-def load_guidable(path: Path | str, **options: Any) -> DiffusionAdapter:
+def load_guidable(path: Path | str, **options: Any) -> DenoisingAdapter:
     """Load a policy whose sampler can be guided; see ``load_policy``."""
     policy = load_policy(path, **options)
-    if not isinstance(policy, DiffusionAdapter):
-        raise UserError(f"{path} is a policy of type {policy.model.config.type!r}; only diffusion policies can be guided")
+    if not isinstance(policy, DenoisingAdapter):
+        raise UserError(f"{path} is a policy of type {policy.model.config.type!r}; only diffusion and smolvla can be guided")
     return policy
 
 
-def load_dynamics(path: Path | str, policy: DiffusionAdapter) -> LatentDynamics:
+def load_dynamics(path: Path | str, policy: DenoisingAdapter) -> LatentDynamics:
     """Load the finished artefact at ``path``, which must have been trained on the encoder of ``policy``."""
     path = Path(path)
     record = read_artefact(path, KIND)

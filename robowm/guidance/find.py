@@ -23,7 +23,7 @@ from robowm.guidance.dynamics import encoded, load_guidable
 from robowm.guidance.latents import Latents
 from robowm.guidance.phases import Phases, find_phases
 from robowm.guidance.targets import Targets
-from robowm.policy.lerobot import DiffusionAdapter
+from robowm.policy.lerobot import DenoisingAdapter
 
 KIND = "phases"
 TABLE, TIMELINE = "phases.safetensors", "timeline.json"
@@ -83,7 +83,7 @@ def timeline(latents: torch.Tensor, targets: Targets) -> dict[str, list]:
     return {"phase": distance.argmin(0).tolist(), "distance": [[round(float(x), 4) for x in row] for row in distance]}
 
 
-def load_targets(path: Path | str, policy: DiffusionAdapter) -> Targets:
+def load_targets(path: Path | str, policy: DenoisingAdapter) -> Targets:
     """Load the finished artefact at ``path``, which must have been made with the encoder of ``policy``."""
     path = Path(path)
     record = read_artefact(path, KIND)

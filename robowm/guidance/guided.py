@@ -1,4 +1,4 @@
-"""A diffusion policy whose sampler is guided while it acts, as a policy like any other.
+"""A policy whose sampler is guided while it acts, as a policy like any other.
 
     N episodes, H planned actions of A entries, J sampling steps
 
@@ -24,15 +24,15 @@ from robowm.guidance.find import load_targets
 from robowm.guidance.latents import Latents
 from robowm.guidance.pcg import Moment
 from robowm.guidance.targets import Targets
-from robowm.policy import lerobot_diffusion
-from robowm.policy.lerobot import DiffusionAdapter, Recent
+from robowm.policy.lerobot import DenoisingAdapter, Recent
+from robowm.policy.steps import Step
 from robowm.types import Controller, Obs
 
 
 class Guide(Protocol):
     """Moves a plan while it is sampled: ``Pcg``, ``Lpb``."""
 
-    def adjust(self, moment: Moment, x_t: Tensor, t: int, clean: Tensor) -> tuple[Tensor, Tensor, Tensor]: ...
+    def adjust(self, moment: Moment, x_t: Tensor, step: Step, clean: Tensor) -> tuple[Tensor, Tensor, Tensor]: ...
 
     def advance(self, latent: Tensor, targets: Targets, phase: Tensor, streak: Tensor) -> tuple[Tensor, Tensor]: ...
 
@@ -52,7 +52,7 @@ class GuidedPolicy:
 
     kind = "guided"
 
-    def __init__(self, policy: DiffusionAdapter, dynamics: LatentDynamics, targets: Targets, guide: Guide, name: str) -> None:
+    def __init__(self, policy: DenoisingAdapter, dynamics: LatentDynamics, targets: Targets, guide: Guide, name: str) -> None:
         self.policy, self.dynamics, self.targets, self.guide, self.name = policy, dynamics, targets, guide, name
         self._latents = Latents(policy)
 
@@ -65,6 +65,7 @@ class GuidedPolicy:
         zero = torch.zeros(n, dtype=torch.long, device=self.policy.device)
         return Guided(None, zero, zero, {})
 
+    @torch.inference_mode(False)  # lerobot's own tools act under it, and autograd refuses its tensors
     @torch.no_grad()
     def act(self, obs: Obs, memory: Guided, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, Guided]:
         """See Policy: actions f32 [N, n_action_steps, A] in the data's units."""
@@ -72,20 +73,21 @@ class GuidedPolicy:
         recent, noise = policy.remember(obs, memory.recent), policy.noise(rngs)
         plans, latents, gates = [], [], []
         for rows in policy.blocks(n):
-            context = lerobot_diffusion.context(policy.model, policy.batch(recent, rows))
+            context = policy.family.context(policy.model, policy.batch(recent, rows))
             moment = self._moment(context, memory.phase[rows])
             gate: list[Tensor] = []
 
-            def adjust(x_t: Tensor, t: int, clean: Tensor, moment=moment, gate=gate) -> tuple[Tensor, Tensor]:
-                x_t, clean, on = self.guide.adjust(moment, x_t, t, clean)
+            def adjust(x_t: Tensor, step: Step, clean: Tensor, moment=moment, gate=gate) -> tuple[Tensor, Tensor]:
+                x_t, clean, on = self.guide.adjust(moment, x_t, step, clean)
                 gate.append(on)
                 return x_t, clean
 
-            plans.append(lerobot_diffusion.sampled(policy.model, context, noise[rows], policy.steps, adjust))
+            plans.append(policy.family.sampled(policy.model, context, noise[rows], policy.steps, adjust))
             latents.append(moment.latent)
             gates.append(torch.stack(gate, 1))
         latent, gate = torch.cat(latents)[:n], torch.cat(gates)[:n]
-        actions = lerobot_diffusion.executed(policy.model.config, torch.cat(plans)[:n])
+        config = policy.model.config
+        actions = policy.family.ahead(config, torch.cat(plans)[:n])[:, : config.n_action_steps]
         told = self._told(latent, memory.phase, gate)
         phase, streak = self.guide.advance(latent, self.targets, memory.phase, memory.streak)
         return policy.normalizers.by_key[ACTION].unnormalize(actions.float()).cpu().numpy(), Guided(recent, phase, streak, told)
@@ -94,20 +96,13 @@ class GuidedPolicy:
         """See Tells."""
         return memory.told
 
-    def _moment(self, context: Tensor, phase: Tensor) -> Moment:
-        model = self.policy.model
-        latent = self._latents.of_context(context)
-        first = model.config.n_obs_steps - 1  # the plan's first action is that of the oldest row the policy looks at
-        part = slice(first, first + self.dynamics.skip)
-        return Moment(
-            latent,
-            phase,
-            self.targets,
-            # Clones, because lerobot's own tools act under inference_mode, whose tensors autograd refuses.
-            predict=lambda plan: self.dynamics(latent.clone(), plan[:, part]),
-            denoise=lambda x, t: lerobot_diffusion.x0(model, x, t, context.clone()),
-            alphas_cumprod=model.diffusion.noise_scheduler.alphas_cumprod.to(context),
-        )
+    def _moment(self, context: Any, phase: Tensor) -> Moment:
+        latent, ahead = self._latents.of_context(context), self.policy.family.ahead
+
+        def predict(plan: Tensor) -> Tensor:
+            return self.dynamics(latent, ahead(self.policy.model.config, plan)[:, : self.dynamics.skip])
+
+        return Moment(latent, phase, self.targets, predict)
 
     def _told(self, latent: Tensor, phase: Tensor, gate: Tensor) -> dict[str, np.ndarray]:
         guided = gate.any(1).cpu().numpy()

@@ -1,4 +1,4 @@
-"""What a frozen diffusion policy's encoder says of one moment, as a vector of two named blocks.
+"""What a frozen policy's encoder says of one moment, as a vector of two named blocks.
 
     N moments, D entries of a latent = seen + felt, K rows that the policy looks at
 
@@ -10,6 +10,7 @@ dynamics", whose learned embedding of proprioception is left out: distances are 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from robowm.data.store import EpisodeStore
-from robowm.policy import lerobot_diffusion
-from robowm.policy.lerobot import DiffusionAdapter, Recent
+from robowm.policy.lerobot import DenoisingAdapter, Recent
 from robowm.types import Episode
 
 STATE = "state"
@@ -28,11 +28,11 @@ STATE = "state"
 class Latents:
     """The encoder of ``policy``, frozen."""
 
-    policy: DiffusionAdapter
+    policy: DenoisingAdapter
 
     @property
     def _blocks(self) -> dict[str, list[int]]:
-        return lerobot_diffusion.blocks(self.policy.model)
+        return self.policy.family.blocks(self.policy.model)
 
     @property
     def seen(self) -> int:
@@ -44,25 +44,26 @@ class Latents:
         """D."""
         return sum(map(len, self._blocks.values()))
 
-    def of_context(self, context: Tensor) -> Tensor:
-        """Return latents f32 [N, D] of what the policy's denoiser is conditioned on, f32 [N, C]."""
-        seen = []
+    def of_context(self, context: Any) -> Tensor:
+        """Return latents f32 [N, D] of what the policy's denoiser is conditioned on, at N moments."""
+        seen, features = [], self.policy.family.features(context)
         for name, entries in self._blocks.items():
             if name != STATE:
-                part = context[:, entries]
+                part = features[:, entries]
                 seen.append(F.layer_norm(part, part.shape[-1:]) if name.startswith("image/") else part)
-        return torch.cat([*seen, context[:, self._blocks[STATE]]], -1).float()
+        return torch.cat([*seen, features[:, self._blocks[STATE]]], -1).float()
 
     @torch.no_grad()
     def of_episode(self, episode: Episode) -> np.ndarray:
         """Return the latent of each of an episode's moments, f32 [T + 1, D]; the first row stands for those before it."""
         policy = self.policy
         length = len(episode) + 1
-        rows = lerobot_diffusion.offsets(policy.model.config)[0]
+        rows = policy.family.offsets(policy.model.config)[0]
         window = np.maximum(np.arange(length)[:, None] + np.asarray(rows), 0)  # [T + 1, K]
         truth = episode.environment_state[window] if policy.inputs.environment_state else None
-        memory = Recent({camera: episode.frames[camera][window] for camera in policy.inputs.cameras}, episode.state[window], truth)
-        found = [self.of_context(lerobot_diffusion.context(policy.model, policy.batch(memory, block))) for block in policy.blocks(length)]
+        frames = {camera: episode.frames[camera][window] for camera in policy.inputs.cameras}
+        memory = Recent(frames, episode.state[window], truth, (episode.task,) * length)
+        found = [self.of_context(policy.family.context(policy.model, policy.batch(memory, block))) for block in policy.blocks(length)]
         return torch.cat(found)[:length].cpu().numpy()
 
     def of_store(self, store: EpisodeStore) -> list[np.ndarray]:

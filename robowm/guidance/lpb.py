@@ -2,6 +2,8 @@
 moved so that the moment it leads to looks like its nearest demonstrated neighbour.
 
     x_t <- x_t - scale sqrt(1 - abar_t) d|zhat - nearest|/dx_t       through the denoiser and the dynamics, at the less noisy steps
+
+Along a flow t takes the place of sqrt(1 - abar_t): both are the standard deviation of the noise in x_t.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ import torch
 from torch import Tensor
 
 from robowm.errors import UserError
-from robowm.guidance.pcg import Moment
+from robowm.guidance.pcg import Moment, check_level
 from robowm.guidance.targets import Targets
+from robowm.policy.steps import Step
 
 
 @dataclass(frozen=True)
@@ -21,25 +24,25 @@ class Lpb:
     """Settings."""
 
     scale: float = 0.05
-    noisiest: int = 50  # of 100 training steps: guidance acts below
+    noisiest: float = 0.5  # noise level in [0, 1] below which guidance acts
     threshold: float = 5.0  # distance of what is seen now to the nearest demonstrated moment, above which an episode is guided
 
     def __post_init__(self) -> None:
+        check_level(self.noisiest)
         if self.scale < 0 or self.threshold < 0:
             raise UserError(f"guide: scale={self.scale} and threshold={self.threshold} must be 0 or more")
 
-    def adjust(self, moment: Moment, x_t: Tensor, t: int, clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def adjust(self, moment: Moment, x_t: Tensor, step: Step, clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the moved x_t, the clean plan as it was, and bool [N], which episodes were guided."""
-        if t >= self.noisiest:
+        if step.level >= self.noisiest:
             return x_t, clean, torch.zeros(len(clean), dtype=torch.bool, device=clean.device)
         seen = slice(0, moment.targets.seen)
         on = nearest(moment.latent, moment.targets, seen) > self.threshold
         with torch.inference_mode(False), torch.enable_grad():
             x = x_t.clone().detach().requires_grad_()
-            steps = torch.full((len(x),), t, dtype=torch.long, device=x.device)
-            latent = moment.predict(moment.denoise(x, steps))
+            latent = moment.predict(step.denoise(x))
             gradient = torch.autograd.grad(nearest(latent, moment.targets, seen).sum(), x)[0]
-        moved = x_t - self.scale * (1 - moment.alphas_cumprod[t]).sqrt() * gradient
+        moved = x_t - self.scale * step.spread * gradient
         return torch.where(on[:, None, None], moved, x_t), clean, on
 
     def advance(self, latent: Tensor, targets: Targets, phase: Tensor, streak: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from robowm.errors import UserError
 from robowm.guidance.targets import Targets, soft_minimum
+from robowm.policy.steps import Step
 
 Predict = Callable[[Tensor], Tensor]  # clean plan f32 [N, H, A] -> latent f32 [N, D]
 
@@ -32,8 +33,6 @@ class Moment:
     phase: Tensor  # int64 [N]
     targets: Targets
     predict: Predict
-    denoise: Callable[[Tensor, Tensor], Tensor]  # (x_t [N, H, A], t int64 [N]) -> clean plan
-    alphas_cumprod: Tensor  # f32 [training steps]
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Pcg:
     """Settings; percentiles are of the demonstrations' own soft distances. None switches a bound off."""
 
     scale: float = 0.05  # c
-    noisiest: int = 50  # of 100 training steps: guidance acts below
+    noisiest: float = 0.5  # noise level in [0, 1] below which guidance acts
     lower: float | None = 30.0  # percentile: nearer plans are left alone
     upper: float | None = 90.0  # percentile: farther ones are given up
     switch: float = 80.0  # percentile of the next phase at which an episode may enter it
@@ -52,14 +51,15 @@ class Pcg:
     sharpness: float = 0.05  # temperature of smin in L
 
     def __post_init__(self) -> None:
+        check_level(self.noisiest)
         if self.scale < 0 or self.sharpness <= 0 or self.patience < 1:
             raise UserError(
                 f"guide: scale={self.scale} (0 or more), sharpness={self.sharpness} (above 0), patience={self.patience} (1 or more)"
             )
 
-    def adjust(self, moment: Moment, x_t: Tensor, t: int, clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def adjust(self, moment: Moment, x_t: Tensor, step: Step, clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return x_t, the guided clean plan and bool [N], where the gate was open."""
-        if t >= self.noisiest:
+        if step.level >= self.noisiest:
             return x_t, clean, torch.zeros(len(clean), dtype=torch.bool, device=clean.device)
         with torch.inference_mode(False), torch.enable_grad():
             plan = clean.clone().detach().requires_grad_()
@@ -89,6 +89,14 @@ class Pcg:
         streak = torch.where(ready, streak + 1, 0)
         moved = streak >= self.patience
         return phase + moved.long(), torch.where(moved, 0, streak)
+
+
+def check_level(noisiest: float) -> None:
+    """Raise UserError unless ``noisiest`` is a noise level."""
+    if not 0 <= noisiest <= 1:
+        raise UserError(
+            f"guide: noisiest={noisiest}; it is a noise level from 0 (never guided) to 1 (guided at every level below pure noise)"
+        )
 
 
 def _next(targets: Targets, phase: Tensor) -> Tensor:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from typing import Any
 
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 from torch import Tensor
+
+from robowm.policy.steps import Adjust, Denoise, Step
 
 
 def ddim_scheduler(trained: Any, steps: int) -> DDIMScheduler:
@@ -17,17 +19,19 @@ def ddim_scheduler(trained: Any, steps: int) -> DDIMScheduler:
     return scheduler
 
 
-Denoise = Callable[[Tensor, Tensor], Tensor]  # (x_t [B, H, A], t int64 [B]) -> clean estimate [B, H, A]
-Adjust = Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor]]  # (x_t, t, clean estimate) -> both, moved
-
-
 def sample_ddim(x0: Denoise, noise: Tensor, scheduler: DDIMScheduler, adjust: Adjust | None = None) -> Tensor:
-    """Return the chunk [B, H, A] that ``noise`` [B, H, A] becomes; ``adjust`` guides each step before it is taken."""
+    """Return the chunk [B, H, A] that ``noise`` [B, H, A] becomes; ``adjust`` guides each step before it is taken.
+
+    ``x0`` is asked at noise steps int64 [B].
+    """
     x = noise
     for t in map(int, scheduler.timesteps):
-        clean = x0(x, torch.full((len(x),), t, dtype=torch.long, device=x.device))
+        steps = torch.full((len(x),), t, dtype=torch.long, device=x.device)
+        clean = x0(x, steps)
         if adjust is not None:
-            x, clean = adjust(x, t, clean)
+            level, variance = t / scheduler.config.num_train_timesteps, 1 - float(scheduler.alphas_cumprod[t])
+            step = Step(level, math.sqrt(variance), lambda y, steps=steps: x0(y, steps))
+            x, clean = adjust(x, step, clean)
         x = scheduler.step(clean, t, x).prev_sample
     return x
 

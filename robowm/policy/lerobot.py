@@ -8,25 +8,27 @@ remainder of a vectorised loop, where exp and its kin round differently in the l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+from huggingface_hub import snapshot_download
 from lerobot.configs import PreTrainedConfig
 from lerobot.policies.act.modeling_act import ACTPolicy
 from lerobot.policies.diffusion.modeling_diffusion import DiffusionPolicy
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from lerobot.policies.pretrained import PreTrainedPolicy
+from lerobot.policies.smolvla.modeling_smolvla import SmolVLAPolicy
 from safetensors.torch import load_model
 from torch import Tensor
 
 from robowm.artefacts import read_artefact
 from robowm.data.spec import ACTION, StoreSpec, check_tasks
 from robowm.errors import UserError, nearest
-from robowm.policy import lerobot_act, lerobot_diffusion
+from robowm.policy import lerobot_act, lerobot_diffusion, lerobot_smolvla
 from robowm.policy.lerobot_batch import NORMALIZATION, Inputs, Normalizers, features, observation_batch
 from robowm.policy.lerobot_small import RobowmDiffusionConfig
 from robowm.train.distributed import pick_device
@@ -35,14 +37,21 @@ from robowm.types import Obs
 KIND = "policy"
 PRETRAINED = "pretrained_model"
 LANES = 16  # float32 numbers in the widest vector registers
-TYPES = {"robowm_diffusion": {}, "diffusion": lerobot_diffusion.SETTINGS, "act": lerobot_act.SETTINGS}  # type: settings we change
+TYPES = {  # type: settings we change
+    "robowm_diffusion": {},
+    "diffusion": lerobot_diffusion.SETTINGS,
+    "act": lerobot_act.SETTINGS,
+    "smolvla": lerobot_smolvla.SETTINGS,
+}
+WEIGHTS = "model.safetensors"
 
 
 def build(node: Mapping[str, Any], spec: StoreSpec) -> tuple[PreTrainedPolicy, Inputs]:
     """Return a fresh policy for data of ``spec`` and what it looks at.
 
-    ``node`` has ``type`` (robowm_diffusion, diffusion or act), ``cameras``, ``environment_state`` and any setting of lerobot's config
-    class of that type. Random weights come from torch's global generator.
+    ``node`` has ``type`` (robowm_diffusion, diffusion, act or smolvla), ``cameras``, ``environment_state`` and any setting of lerobot's
+    config class of that type. Random weights come from torch's global generator, and those of a checkpoint of the same type, a folder or
+    hub id ``pretrained_path``, replace them; its settings hold where ``node`` gives no others.
     """
     settings = dict(node)
     kind = settings.pop("type", None)
@@ -55,12 +64,17 @@ def build(node: Mapping[str, Any], spec: StoreSpec) -> tuple[PreTrainedPolicy, I
         if key not in known:
             raise UserError(f"policy.{key} is no setting of lerobot's {kind!r}; {nearest(key, known)}")
     wanted, produced = features(spec, inputs)
-    settings = {**TYPES[kind], "normalization_mapping": NORMALIZATION, "device": "cpu", "push_to_hub": False, **settings}
+    pretrained = settings.pop("pretrained_path", None)
+    fixed = {"normalization_mapping": TYPES[kind].get("normalization_mapping", NORMALIZATION), "device": "cpu", "push_to_hub": False}
+    settings = {**fixed, "input_features": wanted, "output_features": produced, **settings}
     try:
-        config = config_class(input_features=wanted, output_features=produced, **settings)
-        model = get_policy_class(kind)(config)
-    except (ValueError, NotImplementedError) as error:
+        if pretrained is None:
+            model = _constructed(config_class(**{**TYPES[kind], **settings}))
+        else:
+            model = _pretrained(pretrained_folder(pretrained), kind, settings)
+    except (ValueError, NotImplementedError, OSError, ImportError) as error:
         raise UserError(f"lerobot refuses these settings of policy {kind!r}: {' '.join(str(error).split())}") from error
+    config = model.config
     ahead = sum(offset >= 0 for offset in family(model).offsets(config)[1])
     if config.n_action_steps > ahead:
         raise UserError(
@@ -70,11 +84,13 @@ def build(node: Mapping[str, Any], spec: StoreSpec) -> tuple[PreTrainedPolicy, I
 
 
 def family(policy: PreTrainedPolicy) -> ModuleType:
-    """Return the module that knows errors and chunks of this kind of policy."""
+    """Return the module that knows errors and chunks of this kind of policy; those that have ``x0`` can be guided."""
     if isinstance(policy, DiffusionPolicy):
         return lerobot_diffusion
     if isinstance(policy, ACTPolicy):
         return lerobot_act
+    if isinstance(policy, SmolVLAPolicy):
+        return lerobot_smolvla
     raise UserError(f"no adapter for lerobot's policy type {policy.config.type!r}; known: {', '.join(TYPES)}")
 
 
@@ -93,11 +109,46 @@ def load_model_folder(folder: Path) -> PreTrainedPolicy:
     """Return the model of a ``pretrained_model`` folder on the CPU, in evaluation mode."""
     try:
         config = PreTrainedConfig.from_pretrained(folder, local_files_only=True, cli_overrides=["--device=cpu"])
-        policy = get_policy_class(config.type)(config)
-        load_model(policy, folder / "model.safetensors", strict=True)
-    except (OSError, ValueError, RuntimeError) as error:
+        policy = _constructed(config)
+        load_model(policy, folder / WEIGHTS, strict=True)
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
         raise UserError(f"{folder} holds no policy that can be loaded: {' '.join(str(error).split())[:300]}") from error
     return policy.eval()
+
+
+def pretrained_folder(path: str) -> Path:
+    """Return the folder ``path``, or that of the checkpoint with this hub id, downloaded unless it is at hand."""
+    if Path(path).is_dir():
+        if not (Path(path) / WEIGHTS).is_file():
+            raise UserError(f"policy.pretrained_path={path} holds no {WEIGHTS}; name a folder that lerobot saved a policy in, or a hub id")
+        return Path(path)
+    try:
+        return Path(snapshot_download(str(path), allow_patterns=["config.json", WEIGHTS]))
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"policy.pretrained_path={path} is no folder, and the hub does not give it: {reason}") from error
+
+
+def _pretrained(folder: Path, kind: str, settings: Mapping[str, Any]) -> PreTrainedPolicy:
+    """Return the policy of lerobot's checkpoint ``folder`` with other ``settings``; every weight must come from it."""
+    base = PreTrainedConfig.from_pretrained(folder, local_files_only=True, cli_overrides=["--device=cpu"])
+    if base.type != kind:
+        raise UserError(f"{folder} holds a policy of type {base.type!r}, policy.type is {kind!r}; use the matching policy")
+    policy = _constructed(replace(base, **settings, pretrained_path=folder))
+    try:
+        missing, _ = load_model(policy, folder / WEIGHTS, strict=False)
+    except (OSError, RuntimeError) as error:
+        raise UserError(f"{folder / WEIGHTS} does not fit the policy: {' '.join(str(error).split())[:300]}") from error
+    if missing:
+        raise UserError(
+            f"{folder / WEIGHTS} lacks {len(missing)} weights of the policy, such as {sorted(missing)[0]}; use a whole checkpoint"
+        )
+    policy.config.pretrained_path = None  # what is saved of it stands alone
+    return policy
+
+
+def _constructed(config: PreTrainedConfig) -> PreTrainedPolicy:
+    return lerobot_smolvla.construct(config) if config.type == "smolvla" else get_policy_class(config.type)(config)
 
 
 def load_policy(
@@ -120,8 +171,7 @@ def load_policy(
     record = read_artefact(path, KIND)
     inputs = Inputs(tuple(record["observes"]["cameras"]), record["observes"]["environment_state"])
     model = load_model_folder(path / PRETRAINED)
-    adapter = DiffusionAdapter if isinstance(model, DiffusionPolicy) else LeRobotPolicy
-    policy = adapter(
+    policy = adapter(model)(
         model,
         name=("state-" if inputs.environment_state else "") + record["fingerprint"],
         inputs=inputs,
@@ -139,11 +189,12 @@ def load_policy(
 
 @dataclass(frozen=True)
 class Recent:
-    """The last K rows of what N episodes showed."""
+    """The last K rows of what N episodes showed, and what they are asked for."""
 
     frames: dict[str, np.ndarray]  # uint8 [N, K, h, w, 3]
     state: np.ndarray  # f32 [N, K, S]
     environment_state: np.ndarray | None  # f32 [N, K, E]
+    task: tuple[str, ...]  # N sentences
 
 
 class LeRobotPolicy:
@@ -172,8 +223,8 @@ class LeRobotPolicy:
         self.spec, self.inputs, self.normalizers, self.tasks = spec, inputs, normalizers, tuple(tasks)
         self.device = pick_device(device)
         self.model = model.to(self.device).eval()
-        self._family, self._width, self.steps = family(model), infer_width, steps
-        self._rows = len(self._family.offsets(model.config)[0])  # K
+        self.family, self._width, self.steps = family(model), infer_width, steps
+        self._rows = len(self.family.offsets(model.config)[0])  # K
 
     def check(self, spec: Mapping[str, Any]) -> None:
         """Raise UserError unless an environment or store with ``spec`` (fields of StoreSpec) has what this policy was trained on."""
@@ -195,7 +246,7 @@ class LeRobotPolicy:
         noise = self.noise(rngs)
         chunks = []
         for rows in self.blocks(len(rngs)):
-            block = self._family.chunk(self.model, self.batch(memory, rows), None if noise is None else noise[rows], self.steps)
+            block = self.family.chunk(self.model, self.batch(memory, rows), None if noise is None else noise[rows], self.steps)
             chunks.append(block)
         actions = self.normalizers.by_key[ACTION].unnormalize(torch.cat(chunks)[: len(rngs)].float())
         return actions.cpu().numpy(), memory
@@ -214,11 +265,12 @@ class LeRobotPolicy:
             frames={c: last(memory and memory.frames[c], obs.frames[c]) for c in self.inputs.cameras},
             state=last(memory and memory.state, obs.state),
             environment_state=None if truth is None else last(memory and memory.environment_state, truth),
+            task=obs.task,
         )
 
     def noise(self, rngs: Sequence[np.random.Generator]) -> Tensor | None:
         """Return each episode's sampling noise f32 [N, H, A], None for a policy that needs none."""
-        shape = self._family.noise_shape(self.model.config)
+        shape = self.family.noise_shape(self.model.config)
         if shape is None:
             return None
         return torch.from_numpy(np.stack([rng.standard_normal(shape, np.float32) for rng in rngs])).to(self.device)
@@ -227,7 +279,7 @@ class LeRobotPolicy:
         """Return row numbers int [infer_width] of each inference over n episodes; the last episode fills up the last block."""
         return [np.minimum(np.arange(first, first + self._width), n - 1) for first in range(0, n, self._width)]
 
-    def batch(self, memory: Recent, rows: np.ndarray) -> dict[str, Tensor]:
+    def batch(self, memory: Recent, rows: np.ndarray) -> dict[str, Any]:
         """Return lerobot's batch of the episodes ``rows``."""
 
         def tensor(array: np.ndarray) -> Tensor:
@@ -235,7 +287,8 @@ class LeRobotPolicy:
 
         truth = None if memory.environment_state is None else tensor(memory.environment_state)
         frames = {camera: tensor(array) for camera, array in memory.frames.items()}
-        return observation_batch(frames, tensor(memory.state), truth, self.normalizers, self.inputs)
+        task = [memory.task[row] for row in rows]
+        return observation_batch(frames, tensor(memory.state), truth, task, self.normalizers, self.inputs)
 
     def _check_obs(self, obs: Obs) -> None:
         check_tasks(obs.task, self.tasks, f"the policy {self.name}")
@@ -249,24 +302,27 @@ class LeRobotPolicy:
             raise UserError("this is a state policy, and here nobody knows environment_state; use a policy that sees cameras")
 
 
-class DiffusionAdapter(LeRobotPolicy):
-    """A diffusion policy, whose sampler can be guided (``protocols.Denoiser``): sample_ddim over a wrapped ``x0``."""
+class DenoisingAdapter(LeRobotPolicy):
+    """A policy that denoises its plan, by diffusion or along a flow, so that its sampler can be guided (``protocols.Denoiser``)."""
 
-    def encode(self, obs: Obs, memory: Recent | None) -> Tensor:
-        """Return the conditioning f32 [N, D] of the observations up to ``obs``, with gradients where enabled."""
+    def encode(self, obs: Obs, memory: Recent | None) -> Any:
+        """Return the family's context of the observations up to ``obs``, all episodes in one pass, with gradients where enabled."""
         memory = self.remember(obs, memory)
-        n = len(memory.state)
-        blocks = [lerobot_diffusion.context(self.model, self.batch(memory, rows)) for rows in self.blocks(n)]
-        return torch.cat(blocks)[:n]
+        return self.family.context(self.model, self.batch(memory, np.arange(len(memory.state))))
 
-    def x0(self, x_t: Tensor, t: Tensor, context: Tensor) -> Tensor:
-        """See Denoiser: the clean normalised chunk [N, H, A]."""
-        return lerobot_diffusion.x0(self.model, x_t, t, context)
+    def x0(self, x_t: Tensor, t: Tensor, context: Any) -> Tensor:
+        """See Denoiser: the clean normalised chunk [N, H, A]; t [N] are noise steps of DDPM, or times of a flow."""
+        return self.family.x0(self.model, x_t, t, context)
+
+
+def adapter(model: PreTrainedPolicy) -> type[LeRobotPolicy]:
+    """Return the class that acts with ``model``."""
+    return DenoisingAdapter if hasattr(family(model), "x0") else LeRobotPolicy
 
 
 def _sampled_otherwise(model: PreTrainedPolicy, steps: int | None) -> str:
     """Return what tells a policy sampled in other steps than its own from the same weights: "-steps2", or nothing."""
-    own = getattr(model.config, "num_inference_steps", None)
+    own = family(model).own_steps(model.config)
     return "" if steps in (None, own) else f"-steps{steps}"
 
 
@@ -279,4 +335,4 @@ def _sizes(sizes: Mapping[str, tuple[int, int]], names) -> str:
     return ", ".join(f"{name} {sizes[name][0]}x{sizes[name][1]}" for name in names) or "none"
 
 
-__all__ = ["DiffusionAdapter", "LeRobotPolicy", "RobowmDiffusionConfig", "build", "family", "load_policy", "save"]
+__all__ = ["DenoisingAdapter", "LeRobotPolicy", "RobowmDiffusionConfig", "build", "family", "load_policy", "save"]

@@ -38,6 +38,11 @@ def noise_shape(config) -> None:
     return None
 
 
+def own_steps(config) -> None:
+    """ACT acts at once."""
+    return None
+
+
 def chunk(policy: ACTPolicy, batch: dict[str, Tensor], noise: None, steps: None) -> Tensor:
     """Return the normalised actions [B, n_action_steps, A] from the current step on."""
     return policy.model(_without_time(policy, batch))[0][:, : policy.config.n_action_steps]

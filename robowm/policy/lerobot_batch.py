@@ -1,8 +1,8 @@
 """One way from pictures and numbers to lerobot's batches, for training and inference alike.
 
 Keys and layouts are lerobot's: ``observation.images.<camera>`` f32 [B, K, 3, h, w], ``observation.state`` f32 [B, K, S],
-``observation.environment_state`` f32 [B, K, E], ``action`` f32 [B, H, A], ``action_is_pad`` bool [B, H]. Numbers are min-max normalised to
-[-1, 1] by robowm's Normalizer, pictures mapped from [0, 255] to [-1, 1].
+``observation.environment_state`` f32 [B, K, E], ``task`` B sentences, ``action`` f32 [B, H, A], ``action_is_pad`` bool [B, H]. Numbers are
+normalised by robowm's Normalizer, pictures mapped from [0, 255] to [-1, 1].
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from robowm.errors import UserError
 from robowm.policy.losses import repeat_edges
 
 IMAGE_MEAN = IMAGE_STD = 0.5  # of pixels in [0, 1]
-PAD = "action_is_pad"
+PAD, TASK = "action_is_pad", "task"
+KINDS = {OBS_STATE: "STATE", OBS_ENV_STATE: "ENV", ACTION: "ACTION"}  # lerobot's kind of each array of numbers
 NORMALIZATION = {
     "VISUAL": NormalizationMode.MEAN_STD,
     "STATE": NormalizationMode.MIN_MAX,
@@ -68,9 +69,15 @@ class Normalizers:
     by_key: dict[str, Normalizer]
 
     @classmethod
-    def fit(cls, arrays: Mapping[str, Sequence[Any]], names: Mapping[str, Sequence[str]]) -> Normalizers:
-        """Fit one per key on a list of arrays [T, D] each."""
-        return cls({key: Normalizer.fit(list(parts), names[key]) for key, parts in arrays.items()})
+    def fit(
+        cls,
+        arrays: Mapping[str, Sequence[Any]],
+        names: Mapping[str, Sequence[str]],
+        modes: Mapping[str, NormalizationMode] = NORMALIZATION,
+    ) -> Normalizers:
+        """Fit one per key on a list of arrays [T, D] each, in the mode that lerobot's ``normalization_mapping`` has for its kind."""
+        kinds = {NormalizationMode.MIN_MAX: Normalizer.fit, NormalizationMode.MEAN_STD: Normalizer.fit_standard}
+        return cls({key: kinds[modes[KINDS[key]]](list(parts), names[key]) for key, parts in arrays.items()})
 
     def stats(self, inputs: Inputs) -> dict[str, dict[str, Tensor]]:
         """Return the statistics from which lerobot's processors build the same maps."""
@@ -87,10 +94,16 @@ class Normalizers:
 
 
 def observation_batch(
-    frames: Mapping[str, Tensor], state: Tensor, environment_state: Tensor | None, normalizers: Normalizers, inputs: Inputs
-) -> dict[str, Tensor]:
-    """Return the observation part of a batch from frames uint8 [B, K, h, w, 3], state f32 [B, K, S] and truth f32 [B, K, E] or None."""
-    batch = {OBS_STATE: normalizers.by_key[OBS_STATE].normalize(state)}
+    frames: Mapping[str, Tensor],
+    state: Tensor,
+    environment_state: Tensor | None,
+    task: Sequence[str],
+    normalizers: Normalizers,
+    inputs: Inputs,
+) -> dict[str, Any]:
+    """Return the observation part of a batch from frames uint8 [B, K, h, w, 3], state f32 [B, K, S], truth f32 [B, K, E] or None and B
+    sentences."""
+    batch = {OBS_STATE: normalizers.by_key[OBS_STATE].normalize(state), TASK: list(task)}
     for camera in inputs.cameras:
         pixels = frames[camera].permute(0, 1, 4, 2, 3).float() / 255
         batch[f"{OBS_IMAGES}.{camera}"] = (pixels - IMAGE_MEAN) / IMAGE_STD

@@ -7,8 +7,9 @@ from lerobot.policies.diffusion.modeling_diffusion import DiffusionPolicy
 from lerobot.utils.constants import ACTION, OBS_IMAGES
 from torch import Tensor
 
-from robowm.policy.ddim import Adjust, clean_from_noise, ddim_scheduler, sample_ddim
+from robowm.policy.ddim import clean_from_noise, ddim_scheduler, sample_ddim
 from robowm.policy.lerobot_small import RobowmDiffusionConfig
+from robowm.policy.steps import Adjust
 
 SETTINGS = {  # of the stock type, where lerobot's own defaults do not fit short episodes, downloads, or a masked loss
     "n_obs_steps": 2,
@@ -35,8 +36,13 @@ def context(policy: DiffusionPolicy, batch: dict[str, Tensor]) -> Tensor:
     return policy.diffusion._prepare_global_conditioning(batch)
 
 
+def features(condition: Tensor) -> Tensor:
+    """Return what a context says of the current moment and those before it, f32 [B, D]: all of it."""
+    return condition
+
+
 def blocks(policy: DiffusionPolicy) -> dict[str, list[int]]:
-    """Return which entries of ``context`` show what at the current moment: "image/<camera>", "state", "environment_state".
+    """Return which entries of ``features`` show what at the current moment: "image/<camera>", "state", "environment_state".
 
     lerobot's own model lays out row after row of observations, state first in each; robowm's small one all states, then one summary of
     all rows for each camera.
@@ -93,9 +99,14 @@ def noise_shape(config) -> tuple[int, int]:
     return config.horizon, config.action_feature.shape[0]
 
 
+def own_steps(config) -> int | None:
+    """Return the number of sampling steps that the checkpoint asks for."""
+    return config.num_inference_steps
+
+
 def chunk(policy: DiffusionPolicy, batch: dict[str, Tensor], noise: Tensor, steps: int | None) -> Tensor:
     """Return the normalised actions [B, n_action_steps, A] from the current step on; ``steps`` of DDIM, None: the checkpoint's own."""
-    return executed(policy.config, sampled(policy, context(policy, batch), noise, steps))
+    return ahead(policy.config, sampled(policy, context(policy, batch), noise, steps))[:, : policy.config.n_action_steps]
 
 
 def sampled(policy: DiffusionPolicy, condition: Tensor, noise: Tensor, steps: int | None, adjust: Adjust | None = None) -> Tensor:
@@ -104,6 +115,6 @@ def sampled(policy: DiffusionPolicy, condition: Tensor, noise: Tensor, steps: in
     return sample_ddim(lambda x_t, t: x0(policy, x_t, t, condition), noise, scheduler, adjust)
 
 
-def executed(config, sampled: Tensor) -> Tensor:
-    """Return the part of a sampled chunk [B, H, A] that is carried out: from the current step on."""
-    return sampled[:, config.n_obs_steps - 1 :][:, : config.n_action_steps]
+def ahead(config, plan: Tensor) -> Tensor:
+    """Return the actions of a whole chunk [B, H, A] that lie ahead: its first is that of the oldest row the policy looks at."""
+    return plan[:, config.n_obs_steps - 1 :]

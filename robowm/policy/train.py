@@ -17,7 +17,7 @@ from robowm.data.shares import StoreShare, open_shares
 from robowm.data.spec import ACTION, ENVIRONMENT_STATE, STATE, StoreSpec, tasks_of
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
-from robowm.policy.lerobot import KIND, PRETRAINED, LeRobotPolicy, build, family, load_policy, save
+from robowm.policy.lerobot import KIND, PRETRAINED, WEIGHTS, LeRobotPolicy, build, family, load_policy, pretrained_folder, save
 from robowm.policy.lerobot_batch import Inputs, Normalizers, action_batch, observation_batch
 from robowm.policy.losses import effective_share, weighted_mean
 from robowm.train.learner import Learner, derive_seed, fit
@@ -54,6 +54,8 @@ def run(
         raise UserError("give exactly one of policy (a fresh one) and init_from (a finished policy folder to continue)")
     if init_from is not None:
         inputs["init_from"] = read_artefact(Path(init_from), KIND)["fingerprint"]
+    elif policy.get("pretrained_path") is not None:
+        inputs["pretrained"] = fingerprint_files([pretrained_folder(policy["pretrained_path"]) / WEIGHTS])
     config = {
         "policy": None if policy is None else dict(policy),
         "stores": [share.settings() for share in shares],
@@ -91,7 +93,7 @@ def cloning_loss(normalizers: Normalizers, observes: Inputs):
     """Return the loss of a Learner over ClipBatches: the policy's own per-step error under one weighted mean."""
 
     def loss(model, clips: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        batch = observation_batch(clips.frames, clips.state, clips.environment_state, normalizers, observes)
+        batch = observation_batch(clips.frames, clips.state, clips.environment_state, clips.task, normalizers, observes)
         batch |= action_batch(clips.action, clips.action_valid, normalizers)
         errors, parts = family(model).errors(model, batch, generator)
         terms = {name: weighted_mean(part, clips.action_valid, clips.weight) for name, part in parts.items()}
@@ -112,7 +114,7 @@ def _fresh(policy: Mapping[str, Any], store: EpisodeStore, seed: int):
     if observes.environment_state:
         names[ENVIRONMENT_STATE] = store.spec.environment_state_names
     arrays = {key: [store.rows(i, key) for i in range(len(store))] for key in names}
-    return model, observes, Normalizers.fit(arrays, names), store.spec, ()
+    return model, observes, Normalizers.fit(arrays, names, model.config.normalization_mapping), store.spec, ()
 
 
 def _continued(init_from: Path | str, stores: Sequence[EpisodeStore]):

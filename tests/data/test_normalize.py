@@ -78,3 +78,14 @@ def test_bad_data_are_refused():
 def test_a_wrong_width_is_refused(normalizer):
     with pytest.raises(UserError, match=r"4 dimensions and met an array of shape \(2, 3\)"):
         normalizer.normalize(np.zeros((2, 3), np.float32))
+
+
+@pytest.mark.filterwarnings("ignore:nearly constant")
+def test_a_standard_normaliser_gives_mean_zero_and_deviation_one_and_its_stats_the_same_map():
+    standard = Normalizer.fit_standard([DATA[:20], DATA[20:]])
+    x = standard.normalize(DATA.astype(np.float64))
+    np.testing.assert_allclose(x.mean(0), 0, atol=1e-6)
+    np.testing.assert_allclose(x.std(0)[[0, 3]], 1)
+    stats = standard.safe_stats()
+    np.testing.assert_allclose((DATA - stats["mean"]) / stats["std"], x, atol=1e-4)
+    assert (stats["std"][1:3] == 1).all()  # hardly vary

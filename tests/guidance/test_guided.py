@@ -14,18 +14,17 @@ from robowm.guidance.lpb import Lpb
 from robowm.guidance.pcg import Pcg
 from robowm.guidance.phases import find_phases
 from robowm.guidance.targets import Targets
-from robowm.policy import lerobot_diffusion
 from robowm.protocols import Policy, Tells
 from robowm.rollout import run_episodes
 from robowm.types import Controller
-from tests.policy.helpers import RESNET, SMALL, STATE, ReplayEnv, generators, make_policy
+from tests.policy.helpers import RESNET, SMALL, STATE, VLA, ReplayEnv, completed, generators, make_policy
 
-KINDS = {"small": SMALL, "resnet": RESNET, "state": STATE}
-ALWAYS = Pcg(scale=0.5, noisiest=100, lower=None, upper=None, switch=10)
+KINDS = {"small": SMALL, "resnet": RESNET, "state": STATE, "vla": VLA}
+ALWAYS = Pcg(scale=0.5, noisiest=1.0, lower=None, upper=None, switch=10)
 
 
-def make_guided(kind="small", guide=ALWAYS, change=0.3, **options):
-    policy = make_policy(KINDS[kind], **options)
+def make_guided(node=SMALL, guide=ALWAYS, change=0.3):
+    policy = make_policy(node)
     latents = Latents(policy)
     episodes = [latents.of_episode(fake_episode(fake_spec(), 40, seed)) for seed in range(4)]
     phases = find_phases(episodes, latents.seen, phases=2, prototypes=10, clusters_per_phase=3)
@@ -37,15 +36,15 @@ def make_guided(kind="small", guide=ALWAYS, change=0.3, **options):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_blocks_are_those_entries_of_the_context_that_change_with_what_they_name(kind, monkeypatch):
-    policy = make_policy(KINDS[kind])
+def test_blocks_are_those_entries_of_the_context_that_change_with_what_they_name(kind, monkeypatch, request):
+    policy = make_policy(completed(KINDS[kind], request))
     if kind == "resnet":  # at 32 pixels its spatial softmax sees a single place and says the same of every picture
         for encoder in policy.model.diffusion.rgb_encoder:
             monkeypatch.setattr(encoder, "forward", lambda x: x.mean((1, 2, 3))[:, None].expand(-1, 8))
     obs = ReplayEnv(3).reset([1, 2, 3])
     memory = policy.remember(obs, None)
-    context = lambda m: lerobot_diffusion.context(policy.model, policy.batch(m, np.arange(3)))  # noqa: E731
-    before, found = context(memory), lerobot_diffusion.blocks(policy.model)
+    context = lambda m: policy.family.features(policy.family.context(policy.model, policy.batch(m, np.arange(3))))  # noqa: E731
+    before, found = context(memory), policy.family.blocks(policy.model)
     assert set(found) == {"state"} | ({f"image/{c}" for c in policy.inputs.cameras} if policy.inputs.cameras else {"environment_state"})
     for name, entries in found.items():
         if name == "state":
@@ -63,47 +62,43 @@ def test_blocks_are_those_entries_of_the_context_that_change_with_what_they_name
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_latents_of_an_episode_are_those_met_while_acting(kind):
-    policy = make_policy(KINDS[kind])
+def test_latents_of_an_episode_are_those_met_while_acting(kind, request):
+    policy = make_policy(completed(KINDS[kind], request))
     latents, env = Latents(policy), ReplayEnv(1)
     episode = fake_episode(fake_spec(), 60, 5)
     whole = latents.of_episode(episode)
     assert whole.shape == (61, latents.size)
     memory = policy.remember(env.reset([5]), None)
     with torch.no_grad():
-        first = latents.of_context(lerobot_diffusion.context(policy.model, policy.batch(memory, np.zeros(16, int))))[0]
+        first = latents.of_context(policy.family.context(policy.model, policy.batch(memory, np.zeros(16, int))))[0]
         memory = policy.remember(env.step(np.zeros((1, 8, 5), np.float32), np.ones(1, bool)).obs, memory)
-        later = latents.of_context(lerobot_diffusion.context(policy.model, policy.batch(memory, np.zeros(16, int))))[0]
+        later = latents.of_context(policy.family.context(policy.model, policy.batch(memory, np.zeros(16, int))))[0]
     np.testing.assert_allclose(whole[0], first, atol=1e-5)
     np.testing.assert_allclose(whole[8], later, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("guide", [replace(ALWAYS, scale=0.0), Lpb(scale=0.0, noisiest=100, threshold=0.0), replace(ALWAYS, noisiest=0)])
-def test_guiding_with_a_scale_of_zero_is_the_policy_bit_for_bit(kind, guide):
-    guided = make_guided(kind, guide)
+@pytest.mark.parametrize("guide", [replace(ALWAYS, scale=0.0), Lpb(scale=0.0, noisiest=1.0, threshold=0.0), replace(ALWAYS, noisiest=0)])
+def test_guiding_with_a_scale_of_zero_is_the_policy_bit_for_bit(kind, guide, request):
+    guided = make_guided(completed(KINDS[kind], request), guide)
     obs = ReplayEnv(3).reset([1, 2, 3])
     own, _ = guided.policy.act(obs, None, generators([1, 2, 3]))
     actions, _ = guided.act(obs, guided.start(3), generators([1, 2, 3]))
     np.testing.assert_array_equal(actions, own)
 
 
-@pytest.mark.parametrize("guide", [ALWAYS, Lpb(scale=0.5, noisiest=100, threshold=0.0)])
-def test_guided_plans_lead_nearer_to_the_demonstrations(guide):
-    guided = make_guided("state", guide)
+@pytest.mark.parametrize("kind", ["state", "vla"])
+@pytest.mark.parametrize("guide", [ALWAYS, Lpb(scale=0.5, noisiest=1.0, threshold=0.0)])
+def test_guided_plans_lead_nearer_to_the_demonstrations(guide, kind, request):
+    guided = make_guided(completed(KINDS[kind], request), guide)
     obs = ReplayEnv(16).reset(range(16))
     recent = guided.policy.remember(obs, None)
+    policy, model = guided.policy, guided.policy.model
     with torch.no_grad():
-        context = lerobot_diffusion.context(guided.policy.model, guided.policy.batch(recent, np.arange(16)))
-        moment = guided._moment(context, torch.zeros(16, dtype=torch.long))
-        plan = lerobot_diffusion.sampled(guided.policy.model, context, guided.policy.noise(generators(range(16))), None)
-        moved = lerobot_diffusion.sampled(
-            guided.policy.model,
-            context,
-            guided.policy.noise(generators(range(16))),
-            None,
-            lambda x, t, c: guide.adjust(moment, x, t, c)[:2],
-        )
+        context = policy.family.context(model, policy.batch(recent, np.arange(16)))
+        moment, noise = guided._moment(context, torch.zeros(16, dtype=torch.long)), policy.noise(generators(range(16)))
+        plan = policy.family.sampled(model, context, noise, None)
+        moved = policy.family.sampled(model, context, noise, None, lambda x, step, c: guide.adjust(moment, x, step, c)[:2])
         if isinstance(guide, Pcg):
             far = lambda z: guide.pull(z, moment).mean()  # noqa: E731
         else:
@@ -130,8 +125,9 @@ def test_episodes_carry_the_controller_of_each_replan_and_what_was_told():
     assert set(controllers) == {Controller.POLICY, Controller.GUIDED}
 
 
-def test_outcomes_do_not_depend_on_batches_and_lerobots_inference_mode_is_no_hindrance():
-    guided = make_guided()
+@pytest.mark.parametrize(("kind", "guide"), [("small", ALWAYS), ("vla", ALWAYS), ("vla", Lpb(scale=0.5, noisiest=1.0, threshold=0.0))])
+def test_outcomes_do_not_depend_on_batches_and_lerobots_inference_mode_is_no_hindrance(kind, guide, request):
+    guided = make_guided(completed(KINDS[kind], request), guide)
     rolls = [
         {r.episode.source.seed: r.episode.action for r in run_episodes(ReplayEnv(n), guided, range(9), max_steps=16, kind="guided")}
         for n in (2, 9)

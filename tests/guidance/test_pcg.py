@@ -9,8 +9,9 @@ from robowm.guidance.lpb import Lpb
 from robowm.guidance.pcg import Moment, Pcg
 from robowm.guidance.phases import Phases
 from robowm.guidance.targets import Targets
+from robowm.policy.steps import Step
 
-ABAR = torch.linspace(0.99, 0.01, 100)
+EARLY = Step(0.1, 0.3, denoise=lambda x: 0.5 * x)
 
 
 def targets():
@@ -33,8 +34,6 @@ def moment(plans, phase=None, latent=None):
         torch.zeros(n, dtype=torch.long) if phase is None else phase,
         targets(),
         predict=lambda plan: plan[:, 0],
-        denoise=lambda x, t: 0.5 * x,
-        alphas_cumprod=ABAR,
     )
 
 
@@ -44,7 +43,7 @@ def at(*places):
 
 def test_only_plans_between_the_bounds_are_guided_and_they_come_nearer():
     plans = at([0.2, 0, 0], [0.5, 0, 0], [0.95, 0, 0])
-    _, moved, on = Pcg(scale=0.1, lower=30, upper=80).adjust(moment(plans), plans, 10, plans)
+    _, moved, on = Pcg(scale=0.1, lower=30, upper=80).adjust(moment(plans), plans, EARLY, plans)
     assert on.tolist() == [False, True, False]  # distances .2, .5, .95 against bounds .3 and .8
     assert torch.equal(moved[[0, 2]], plans[[0, 2]])
     assert torch.allclose(moved[1, 0], torch.tensor([0.4, 0, 0]), atol=1e-5)  # unit gradient of a distance, times the scale
@@ -52,29 +51,29 @@ def test_only_plans_between_the_bounds_are_guided_and_they_come_nearer():
 
 def test_bounds_can_be_taken_away():
     plans = at([0.2, 0, 0], [0.95, 0, 0], [60, 0, 0])
-    assert Pcg(lower=None, upper=None).adjust(moment(plans), plans, 10, plans)[2].tolist() == [True, True, True]
-    assert Pcg(lower=30, upper=None).adjust(moment(plans), plans, 10, plans)[2].tolist() == [False, True, True]
+    assert Pcg(lower=None, upper=None).adjust(moment(plans), plans, EARLY, plans)[2].tolist() == [True, True, True]
+    assert Pcg(lower=30, upper=None).adjust(moment(plans), plans, EARLY, plans)[2].tolist() == [False, True, True]
 
 
 def test_a_plan_that_reaches_the_next_phase_is_left_alone():
     plans = at([9.5, 0, 0], [5, 0, 0])
-    assert Pcg(lower=None, upper=None).adjust(moment(plans), plans, 10, plans)[2].tolist() == [False, True]
+    assert Pcg(lower=None, upper=None).adjust(moment(plans), plans, EARLY, plans)[2].tolist() == [False, True]
     last = torch.ones(2, dtype=torch.long)
-    assert Pcg(lower=None, upper=None).adjust(moment(plans, last), plans, 10, plans)[2].tolist() == [True, True]
+    assert Pcg(lower=None, upper=None).adjust(moment(plans, last), plans, EARLY, plans)[2].tolist() == [True, True]
 
 
 @pytest.mark.parametrize("guide", [Pcg(scale=0, lower=None, upper=None), Lpb(scale=0, threshold=0)])
 def test_a_scale_of_zero_changes_no_bit(guide):
     plans = torch.randn(5, 1, 3)
     noisy = torch.randn(5, 1, 3)
-    x, clean, _ = guide.adjust(moment(plans, latent=torch.ones(5, 3)), noisy, 10, plans)
+    x, clean, _ = guide.adjust(moment(plans, latent=torch.ones(5, 3)), noisy, EARLY, plans)
     assert torch.equal(x, noisy) and torch.equal(clean, plans)
 
 
-@pytest.mark.parametrize("guide", [Pcg(noisiest=50), Lpb(noisiest=50)])
+@pytest.mark.parametrize("guide", [Pcg(noisiest=0.1), Lpb(noisiest=0.1)])
 def test_noisy_steps_are_never_guided(guide):
     plans = at([0.5, 0, 0])
-    x, clean, on = guide.adjust(moment(plans, latent=at([9, 9, 9])[:, 0]), plans, 50, plans)
+    x, clean, on = guide.adjust(moment(plans, latent=at([9, 9, 9])[:, 0]), plans, EARLY, plans)
     assert not on.any() and torch.equal(clean, plans) and torch.equal(x, plans)
 
 
@@ -83,7 +82,7 @@ def test_guidance_works_inside_inference_mode():
     with torch.inference_mode():
         plans = at([0.5, 0, 0])
         for guide in (Pcg(lower=None), Lpb(threshold=0)):
-            _, _, on = guide.adjust(now, plans.clone(), 10, plans)
+            _, _, on = guide.adjust(now, plans.clone(), EARLY, plans)
             assert on.all()
 
 
@@ -111,13 +110,13 @@ def test_a_broken_streak_starts_again():
 def test_lpb_moves_the_noisy_plan_towards_the_nearest_demonstrated_moment_where_now_is_unlike_any():
     plans, latent = at([4, 0, 0], [4, 0, 0]), torch.tensor([[3.0, 0, 0], [0.1, 0, 0]])
     guide = Lpb(scale=0.1, threshold=1.0)
-    x, clean, on = guide.adjust(moment(plans, latent=latent), plans, 10, plans)
+    x, clean, on = guide.adjust(moment(plans, latent=latent), plans, EARLY, plans)
     assert on.tolist() == [True, False] and torch.equal(clean, plans)
-    step = 0.1 * (1 - ABAR[10]).sqrt() * 0.5  # the denoiser halves, so the gradient is one half
-    assert torch.allclose(x[0, 0], torch.tensor([4 - float(step), 0, 0])) and torch.equal(x[1], plans[1])
+    step = 0.1 * EARLY.spread * 0.5  # the denoiser halves, so the gradient is one half
+    assert torch.allclose(x[0, 0], torch.tensor([4 - step, 0, 0])) and torch.equal(x[1], plans[1])
 
 
-@pytest.mark.parametrize("settings", [{"scale": -1}, {"sharpness": 0}, {"patience": 0}])
+@pytest.mark.parametrize("settings", [{"scale": -1}, {"sharpness": 0}, {"patience": 0}, {"noisiest": 50}])
 def test_settings_that_make_no_sense_are_refused(settings):
     with pytest.raises(UserError, match="guide:"):
         Pcg(**settings)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from robowm.data.fake import fake_episode, fake_spec, fake_store
-from robowm.policy.lerobot import DiffusionAdapter, LeRobotPolicy, build
+from robowm.policy.lerobot import adapter, build
 from robowm.policy.lerobot_batch import Normalizers
 from robowm.train.optim import OptimConfig
 from robowm.types import Obs, Steps
@@ -16,6 +16,17 @@ STATE = {"type": "robowm_diffusion", "environment_state": True, "denoiser_width"
 TINY = {"dim_model": 32, "n_heads": 2, "dim_feedforward": 32, "n_encoder_layers": 1, "n_vae_encoder_layers": 1, "latent_dim": 4}
 ACT = {"type": "act", "cameras": CAMERAS, **TINY}
 ACT_STATE = {"type": "act", "environment_state": True, **TINY}  # no ResNet, so it is quick
+VLA = {
+    "type": "smolvla",
+    "cameras": CAMERAS,
+    "num_vlm_layers": 2,
+    "resize_imgs_with_padding": [64, 64],
+    "chunk_size": 16,
+    "n_action_steps": 8,
+    "num_steps": 4,
+    "max_state_dim": 8,
+    "max_action_dim": 8,
+}
 OPTIM = OptimConfig(lr=1e-3, warmup_steps=2)
 
 
@@ -34,8 +45,7 @@ def make_policy(node=SMALL, *, seed=0, width=16, steps=None, normalizers=None):
         if inputs.environment_state:
             arrays["observation.environment_state"] = [episode.environment_state]
         names = {key: [str(i) for i in range(parts[0].shape[1])] for key, parts in arrays.items()}
-        normalizers = Normalizers.fit(arrays, names)
-    adapter = LeRobotPolicy if node["type"] == "act" else DiffusionAdapter
+        normalizers = Normalizers.fit(arrays, names, model.config.normalization_mapping)
     options = {
         "name": "x",
         "inputs": inputs,
@@ -45,7 +55,12 @@ def make_policy(node=SMALL, *, seed=0, width=16, steps=None, normalizers=None):
         "infer_width": width,
         "steps": steps,
     }
-    return adapter(model, **options)
+    return adapter(model)(model, **options)
+
+
+def completed(node, request):
+    """Return ``node``; a SmolVLA gets the tiny vision-language model of the fixture ``vlm``, or the test is skipped."""
+    return node | {"vlm_model_name": str(request.getfixturevalue("vlm"))} if node["type"] == "smolvla" else node
 
 
 def generators(seeds):

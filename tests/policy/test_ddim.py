@@ -35,3 +35,19 @@ def test_clean_from_noise_undoes_the_forward_process():
     clean, noise, t = torch.rand(4, 16, 5) * 2 - 1, torch.randn(4, 16, 5), torch.tensor([0, 20, 50, 80])
     noised = scheduler.add_noise(clean, noise, t)
     torch.testing.assert_close(clean_from_noise(noised, noise, t, scheduler.alphas_cumprod), clean, rtol=0, atol=2e-5)
+
+
+def test_a_guide_is_told_share_of_the_noise_steps_and_noise_in_the_sample():
+    trained, told = DDPMScheduler(**LEVELS), []
+    scheduler = ddim_scheduler(trained, 5)
+
+    def guide(x, step, clean):
+        told.append((step.level, step.spread))
+        assert torch.equal(step.denoise(x), clean)
+        return x, clean
+
+    noise = torch.randn(2, 16, 5, generator=torch.Generator().manual_seed(0))
+    plain, guided = (sample_ddim(lambda x, t: predicted_noise(x, t).clamp(-1, 1), noise, scheduler, how) for how in (None, guide))
+    assert torch.equal(plain, guided)
+    for (level, spread), t in zip(told, scheduler.timesteps, strict=True):
+        assert level == int(t) / 100 and abs(spread - float((1 - trained.alphas_cumprod[t]).sqrt())) < 1e-6

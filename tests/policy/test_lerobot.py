@@ -4,32 +4,48 @@ import torch
 
 from robowm.data.fake import fake_spec
 from robowm.data.sampler import ClipSampler
+from robowm.diffusion.flow import velocity_from_x0
 from robowm.errors import UserError
+from robowm.policy.ddim import ddim_scheduler, sample_ddim
+from robowm.policy.flow import sample_flow
 from robowm.policy.lerobot import build, family
 from robowm.policy.train import cloning_loss
 from robowm.protocols import Denoiser, Policy
 from robowm.rollout import run_episodes
 from robowm.types import Obs
-from tests.policy.helpers import ACT, ACT_STATE, CAMERAS, RESNET, SMALL, STATE, ReplayEnv, generators, make_policy, make_store
+from tests.policy.helpers import (
+    ACT,
+    ACT_STATE,
+    CAMERAS,
+    RESNET,
+    SMALL,
+    STATE,
+    VLA,
+    ReplayEnv,
+    completed,
+    generators,
+    make_policy,
+    make_store,
+)
 
-KINDS = {"small": SMALL, "resnet": RESNET, "act": ACT_STATE, "state": STATE, "epsilon": SMALL | {"prediction_type": "epsilon"}}
+KINDS = {"small": SMALL, "resnet": RESNET, "act": ACT_STATE, "state": STATE, "epsilon": SMALL | {"prediction_type": "epsilon"}, "vla": VLA}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_satisfies_the_policy_protocol_and_acts_in_the_units_of_the_data(kind):
-    policy = make_policy(KINDS[kind])
+def test_satisfies_the_policy_protocol_and_acts_in_the_units_of_the_data(kind, request):
+    policy = make_policy(completed(KINDS[kind], request))
     assert isinstance(policy, Policy) and isinstance(policy, Denoiser) == (kind != "act")
     actions, memory = policy.act(ReplayEnv(3).reset([1, 2, 3]), policy.start(3), generators([1, 2, 3]))
     assert actions.shape == (3, 8, 5) and actions.dtype == np.float32 and np.isfinite(actions).all()
     normalizer = policy.normalizers.by_key["action"]
-    if kind != "act":  # diffusion clips to the range of the data
+    if kind not in ("act", "vla"):  # diffusion clips to the range of the data
         assert (actions >= normalizer.low - 1e-5).all() and (actions <= normalizer.high + 1e-5).all()
     assert memory.state.shape[1] == len(family(policy.model).offsets(policy.model.config)[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_actions_do_not_depend_on_how_episodes_are_batched(kind):
-    policy, seeds = make_policy(KINDS[kind], width=16), list(range(18))
+def test_actions_do_not_depend_on_how_episodes_are_batched(kind, request):
+    policy, seeds = make_policy(completed(KINDS[kind], request), width=16), list(range(18))
     rolls = [
         {r.episode.source.seed: r.episode.action for r in run_episodes(ReplayEnv(n), policy, order, max_steps=16, kind="rollout")}
         for n, order in ((7, seeds), (18, seeds[::-1]))
@@ -59,24 +75,26 @@ def test_memory_holds_the_last_rows_and_repeats_the_first_at_a_start():
     np.testing.assert_array_equal(after.frames["wrist"][:, 1], one.obs.frames["wrist"][:, 0])
 
 
-def test_guiding_nothing_gives_the_policys_own_actions():
-    from robowm.policy.ddim import ddim_scheduler, sample_ddim
-    from robowm.policy.lerobot_diffusion import executed
-
-    policy = make_policy()
+@pytest.mark.parametrize("kind", ["small", "vla"])
+def test_its_clean_estimates_make_the_policys_own_actions(kind, request):
+    policy = make_policy(completed(KINDS[kind], request))
     obs = ReplayEnv(16).reset(range(16))
     with torch.no_grad():
-        context = policy.encode(obs, None)
-        scheduler = ddim_scheduler(policy.model.diffusion.noise_scheduler, 8)
-        sampled = sample_ddim(lambda x, t: policy.x0(x, t, context), policy.noise(generators(range(16))), scheduler)
+        context, noise = policy.encode(obs, None), policy.noise(generators(range(16)))
+        if kind == "vla":
+            sampled = sample_flow(lambda x, t: velocity_from_x0(x, policy.x0(x, t, context), t), noise, 4)
+        else:
+            scheduler = ddim_scheduler(policy.model.diffusion.noise_scheduler, 8)
+            sampled = sample_ddim(lambda x, t: policy.x0(x, t, context), noise, scheduler)
     own, _ = policy.act(obs, None, generators(range(16)))
-    np.testing.assert_array_equal(policy.normalizers.by_key["action"].unnormalize(executed(policy.model.config, sampled)).numpy(), own)
-    assert policy.encode(obs, None).requires_grad  # guidance may differentiate through it
+    actions = policy.family.ahead(policy.model.config, sampled)[:, :8]
+    np.testing.assert_allclose(policy.normalizers.by_key["action"].unnormalize(actions).numpy(), own, atol=1e-6 if kind == "vla" else 0)
+    assert kind == "vla" or policy.encode(obs, None).requires_grad  # guidance may differentiate through it
 
 
-@pytest.mark.parametrize("kind", ["small", "resnet", "act", "state"])
-def test_padded_targets_change_neither_loss_nor_gradient(kind, tmp_path):
-    policy, results = make_policy(KINDS[kind]), []
+@pytest.mark.parametrize("kind", ["small", "resnet", "act", "state", "vla"])
+def test_padded_targets_change_neither_loss_nor_gradient(kind, tmp_path, request):
+    policy, results = make_policy(completed(KINDS[kind], request)), []
     make_store(tmp_path / "store")
     obs_offsets, action_offsets = family(policy.model).offsets(policy.model.config)
     options = {"obs_offsets": obs_offsets, "action_offsets": action_offsets, "batch_size": 6, "seed": 0}

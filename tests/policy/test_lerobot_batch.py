@@ -27,7 +27,7 @@ def test_pictures_reach_the_policy_upright_and_in_rgb():
     policy = make_policy()
     episode = fake_episode(fake_spec(), 3)
     frames = {camera: torch.from_numpy(rows[None, :2]) for camera, rows in episode.frames.items()}
-    batch = observation_batch(frames, torch.from_numpy(episode.state[None, :2]), None, policy.normalizers, policy.inputs)
+    batch = observation_batch(frames, torch.from_numpy(episode.state[None, :2]), None, ["move"], policy.normalizers, policy.inputs)
     pixels = batch["observation.images.wrist"]
     assert pixels.shape == (1, 2, 3, 32, 32) and pixels.min() >= -1 and pixels.max() <= 1
     for color, (row, column) in zip(CORNERS, ((0, 0), (0, -1), (-1, 0), (-1, -1)), strict=True):

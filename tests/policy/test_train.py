@@ -20,7 +20,7 @@ from robowm.policy.train import run
 from robowm.train.checkpoint import load_newest
 from robowm.train.log import read_log
 from robowm.types import Obs
-from tests.policy.helpers import ACT, ACT_STATE, CAMERAS, OPTIM, RESNET, SMALL, STATE, generators, make_store
+from tests.policy.helpers import ACT, ACT_STATE, CAMERAS, OPTIM, RESNET, SMALL, STATE, VLA, completed, generators, make_store
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "policy_losses.json"
 
@@ -50,9 +50,10 @@ def observe(rows, n=2):
     return Obs(frames, np.stack([e.state[rows] for e in episodes]), truth, ("move",) * n)
 
 
-@pytest.mark.parametrize("kind", ["small", "resnet", "act", "state"])
-def test_trains_saves_loads_and_acts_with_golden_losses(kind, store, tmp_path):
-    train(store, tmp_path, node={"small": SMALL, "resnet": RESNET, "act": ACT, "state": STATE}[kind])
+@pytest.mark.parametrize("kind", ["small", "resnet", "act", "state", "vla"])
+def test_trains_saves_loads_and_acts_with_golden_losses(kind, store, tmp_path, request):
+    node = {"small": SMALL, "resnet": RESNET, "act": ACT, "state": STATE, "vla": VLA}[kind]
+    train(store, tmp_path, node=completed(node, request))
     losses = [line["loss"] for line in read_log(tmp_path / "log.jsonl")]
     golden = json.loads(GOLDEN.read_text()) if GOLDEN.is_file() else {}
     if os.environ.get("ROBOWM_WRITE_GOLDEN"):
@@ -82,7 +83,10 @@ def test_called_again_it_returns_at_once_and_with_other_settings_it_refuses(stor
         train(store, trained, batch_size=8)
 
 
-def test_interrupted_and_resumed_it_ends_in_the_same_bits(store, trained, tmp_path, monkeypatch):
+@pytest.mark.parametrize("node", [SMALL, VLA], ids=["small", "vla"])
+def test_interrupted_and_resumed_it_ends_in_the_same_bits(node, store, tmp_path, monkeypatch, request):
+    node, undisturbed, cut = completed(node, request), tmp_path / "whole", tmp_path / "cut"
+    train(store, undisturbed, node=node)
     from robowm.data.sampler import ClipSampler
 
     whole = ClipSampler.batch
@@ -94,12 +98,12 @@ def test_interrupted_and_resumed_it_ends_in_the_same_bits(store, trained, tmp_pa
 
     monkeypatch.setattr(ClipSampler, "batch", dies)
     with pytest.raises(KeyboardInterrupt):
-        train(store, tmp_path, save_every=2)
+        train(store, cut, node=node, save_every=2)
     monkeypatch.undo()
-    train(store, tmp_path, save_every=2)
-    a, b = load_newest(trained / "checkpoints"), load_newest(tmp_path / "checkpoints")
+    train(store, cut, node=node, save_every=2)
+    a, b = load_newest(undisturbed / "checkpoints"), load_newest(cut / "checkpoints")
     assert a.tensors.keys() == b.tensors.keys() and all(torch.equal(a.tensors[k], b.tensors[k]) for k in a.tensors)
-    assert read_artefact(trained)["fingerprint"] == read_artefact(tmp_path)["fingerprint"]
+    assert read_artefact(undisturbed)["fingerprint"] == read_artefact(cut)["fingerprint"]
 
 
 def test_improve_starts_from_the_averaged_weights_and_keeps_the_normaliser(store, trained, tmp_path):
@@ -142,17 +146,18 @@ def test_weights_of_one_are_plain_cloning_and_others_are_not(store, trained, tmp
     assert ones[0]["effective_share"] == 1.0 and ramp[0]["effective_share"] < 1.0
 
 
-@pytest.mark.parametrize("kind", ["small", "epsilon", "act"])
-def test_lerobot_itself_loads_it_and_chooses_the_same_actions(kind, store, tmp_path):
-    node = {"small": SMALL, "epsilon": SMALL | {"prediction_type": "epsilon"}, "act": ACT_STATE}[kind]
-    train(store, tmp_path, node=node)
+@pytest.mark.parametrize("kind", ["small", "epsilon", "act", "vla"])
+def test_lerobot_itself_loads_it_and_chooses_the_same_actions(kind, store, tmp_path, request):
+    node = {"small": SMALL, "epsilon": SMALL | {"prediction_type": "epsilon"}, "act": ACT_STATE, "vla": VLA}[kind]
+    train(store, tmp_path, node=completed(node, request))
     folder = tmp_path / "pretrained_model"
     load_plugin("robowm.policy.lerobot_small")
     theirs = get_policy_class(PreTrainedConfig.from_pretrained(folder).type).from_pretrained(folder)
     before, after = make_pre_post_processors(theirs.config, pretrained_path=folder)
     ours = load_policy(tmp_path, device="cpu", infer_width=1)
     memory, generator = ours.start(1), generators([4])
-    drawn = generators([4])[0].standard_normal((2, 16, 5), np.float32)  # what the episode's generator gives for two chunks
+    shape = ours.family.noise_shape(theirs.config) or ()
+    drawn = generators([4])[0].standard_normal((2, *shape), np.float32)  # what the episode's generator gives for two chunks
     for first, rows in ((0, slice(0, 1)), (8, slice(1, 9))):
         noise = None if kind == "act" else torch.from_numpy(drawn[[first // 8]])
         actions, memory = ours.act(observe(rows, 1), memory, generator)
@@ -160,7 +165,7 @@ def test_lerobot_itself_loads_it_and_chooses_the_same_actions(kind, store, tmp_p
             obs = observe(slice(first + k, first + k + 1), 1)
             raw = {f"observation.images.{c}": torch.from_numpy(f[0, 0]).permute(2, 0, 1) / 255 for c, f in obs.frames.items()}
             raw["observation.state"] = torch.from_numpy(obs.state[0, 0])
-            raw["observation.environment_state"] = torch.from_numpy(obs.environment_state[0, 0])
+            raw |= {"observation.environment_state": torch.from_numpy(obs.environment_state[0, 0]), "task": obs.task[0]}
             action = theirs.select_action(before(raw), **({} if noise is None else {"noise": noise}))
             np.testing.assert_allclose(after(action)[0].numpy(), actions[0, k], atol=2e-5)
 
