@@ -3,7 +3,8 @@ moved so that the moment it leads to looks like its nearest demonstrated neighbo
 
     x_t <- x_t - scale sqrt(1 - abar_t) d|zhat - nearest|/dx_t       through the denoiser and the dynamics, at the less noisy steps
 
-Along a flow t takes the place of sqrt(1 - abar_t): both are the standard deviation of the noise in x_t.
+The paper's threshold is a distance chosen for each task; here it is a percentile of the demonstrations' own, the same for all. Along a flow
+t takes the place of sqrt(1 - abar_t): both are the standard deviation of the noise in x_t.
 """
 
 from __future__ import annotations
@@ -25,19 +26,21 @@ class Lpb:
 
     scale: float = 0.05
     noisiest: float = 0.5  # noise level in [0, 1] below which guidance acts
-    threshold: float = 5.0  # distance of what is seen now to the nearest demonstrated moment, above which an episode is guided
+    threshold: float | None = (
+        95.0  # percentile of how far demonstrations are from each other, above which an episode is guided; None: always
+    )
 
     def __post_init__(self) -> None:
         check_level(self.noisiest)
-        if self.scale < 0 or self.threshold < 0:
-            raise UserError(f"guide: scale={self.scale} and threshold={self.threshold} must be 0 or more")
+        if self.scale < 0 or not 0 <= (self.threshold or 0) <= 100:
+            raise UserError(f"guide: scale={self.scale} (0 or more), threshold={self.threshold} (a percentile, 0 to 100, or null)")
 
     def adjust(self, moment: Moment, x_t: Tensor, step: Step, clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the moved x_t, the clean plan as it was, and bool [N], which episodes were guided."""
         if step.level >= self.noisiest:
             return x_t, clean, torch.zeros(len(clean), dtype=torch.bool, device=clean.device)
         seen = slice(0, moment.targets.seen)
-        on = nearest(moment.latent, moment.targets, seen) > self.threshold
+        on = nearest(moment.latent, moment.targets, seen) > moment.targets.unlike(self.threshold)
         with torch.inference_mode(False), torch.enable_grad():
             x = x_t.clone().detach().requires_grad_()
             latent = moment.predict(step.denoise(x))

@@ -30,12 +30,17 @@ class Phases:
     temperature: np.ndarray  # f32 [P], of the soft minimum
     percentiles: np.ndarray  # f32 [P, Q], of demonstrated soft distances, at PERCENTILES
     starts: np.ndarray  # f32 [P], mean normalised time at which a phase begins, for plots
+    apart: np.ndarray  # f32 [101], percentiles 0 to 100 of how far what a moment shows is from the nearest of other demonstrations
 
     def threshold(self, percentile: float | None) -> np.ndarray:
         """Return the soft distance f32 [P] below which ``percentile`` of a phase's demonstrated moments lie; None: infinity."""
         if percentile is None:
             return np.full(len(self.prototypes), np.inf, np.float32)
         return np.array([np.interp(percentile, PERCENTILES, row) for row in self.percentiles], np.float32)
+
+    def unlike(self, percentile: float | None) -> float:
+        """Return the distance to other demonstrations that ``percentile`` of moments keep below; None: minus infinity."""
+        return -np.inf if percentile is None else float(np.interp(percentile, np.arange(101), self.apart))
 
 
 def find_phases(
@@ -68,7 +73,16 @@ def find_phases(
         temperature.append(max(float(np.percentile(distance.min(1), temperature_percentile)), 1e-3))
         percentiles.append(np.percentile(soft_minimum(distance, temperature[-1]), PERCENTILES))
     starts = [time[phase == p].min() if (phase == p).any() else 1.0 for p in range(phases)]
-    return Phases(table, valid, *(np.asarray(x, np.float32) for x in (temperature, percentiles, starts)))
+    apart = np.percentile(nearest_others([episode[:, :seen] for episode in latents]), np.arange(101))
+    return Phases(table, valid, *(np.asarray(x, np.float32) for x in (temperature, percentiles, starts, apart)))
+
+
+def nearest_others(episodes: Sequence[np.ndarray]) -> np.ndarray:
+    """Return each moment's distance [R] to the nearest moment of any other of the ``episodes``, f32 [T_i + 1, D] each; at least two."""
+    found = []
+    for i, episode in enumerate(episodes):
+        found.append(distances(episode, np.concatenate([other for j, other in enumerate(episodes) if j != i])).min(1))
+    return np.concatenate(found)
 
 
 def moving(latents: np.ndarray, seen: int, motion: float = MOTION) -> np.ndarray:

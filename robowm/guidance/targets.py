@@ -34,6 +34,10 @@ class Targets:
         """Return f32 [P], see ``Phases.threshold``."""
         return torch.from_numpy(self.percentiles.threshold(percentile)).to(self.prototypes)
 
+    def unlike(self, percentile: float | None) -> float:
+        """See ``Phases.unlike``."""
+        return self.percentiles.unlike(percentile)
+
     def distances(self, latent: Tensor, phase: Tensor, part: slice = slice(None)) -> Tensor:
         """Return f32 [N, M] from the entries ``part`` of ``latent`` [N, D] to the prototypes of each episode's ``phase`` int64 [N]."""
         found = torch.cdist(latent[:, None, part], self.prototypes[phase][..., part]).squeeze(1)

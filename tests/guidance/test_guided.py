@@ -78,7 +78,7 @@ def test_latents_of_an_episode_are_those_met_while_acting(kind, request):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("guide", [replace(ALWAYS, scale=0.0), Lpb(scale=0.0, noisiest=1.0, threshold=0.0), replace(ALWAYS, noisiest=0)])
+@pytest.mark.parametrize("guide", [replace(ALWAYS, scale=0.0), Lpb(scale=0.0, noisiest=1.0, threshold=None), replace(ALWAYS, noisiest=0)])
 def test_guiding_with_a_scale_of_zero_is_the_policy_bit_for_bit(kind, guide, request):
     guided = make_guided(completed(KINDS[kind], request), guide)
     obs = ReplayEnv(3).reset([1, 2, 3])
@@ -88,7 +88,7 @@ def test_guiding_with_a_scale_of_zero_is_the_policy_bit_for_bit(kind, guide, req
 
 
 @pytest.mark.parametrize("kind", ["state", "vla"])
-@pytest.mark.parametrize("guide", [ALWAYS, Lpb(scale=0.5, noisiest=1.0, threshold=0.0)])
+@pytest.mark.parametrize("guide", [ALWAYS, Lpb(scale=0.5, noisiest=1.0, threshold=None)])
 def test_guided_plans_lead_nearer_to_the_demonstrations(guide, kind, request):
     guided = make_guided(completed(KINDS[kind], request), guide)
     obs = ReplayEnv(16).reset(range(16))
@@ -125,7 +125,7 @@ def test_episodes_carry_the_controller_of_each_replan_and_what_was_told():
     assert set(controllers) == {Controller.POLICY, Controller.GUIDED}
 
 
-@pytest.mark.parametrize(("kind", "guide"), [("small", ALWAYS), ("vla", ALWAYS), ("vla", Lpb(scale=0.5, noisiest=1.0, threshold=0.0))])
+@pytest.mark.parametrize(("kind", "guide"), [("small", ALWAYS), ("vla", ALWAYS), ("vla", Lpb(scale=0.5, noisiest=1.0, threshold=None))])
 def test_outcomes_do_not_depend_on_batches_and_lerobots_inference_mode_is_no_hindrance(kind, guide, request):
     guided = make_guided(completed(KINDS[kind], request), guide)
     rolls = [

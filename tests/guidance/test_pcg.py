@@ -23,6 +23,7 @@ def targets():
         np.full(2, 0.1, np.float32),
         np.linspace(0.1, 0.9, 9, dtype=np.float32)[None].repeat(2, 0),
         np.zeros(2, np.float32),
+        np.linspace(0, 2, 101, dtype=np.float32),
     )
     return Targets.of(table, torch.from_numpy(prototypes[:, 0]), seen=2)
 
@@ -62,7 +63,7 @@ def test_a_plan_that_reaches_the_next_phase_is_left_alone():
     assert Pcg(lower=None, upper=None).adjust(moment(plans, last), plans, EARLY, plans)[2].tolist() == [True, True]
 
 
-@pytest.mark.parametrize("guide", [Pcg(scale=0, lower=None, upper=None), Lpb(scale=0, threshold=0)])
+@pytest.mark.parametrize("guide", [Pcg(scale=0, lower=None, upper=None), Lpb(scale=0, threshold=None)])
 def test_a_scale_of_zero_changes_no_bit(guide):
     plans = torch.randn(5, 1, 3)
     noisy = torch.randn(5, 1, 3)
@@ -81,7 +82,7 @@ def test_guidance_works_inside_inference_mode():
     now = moment(at([0.5, 0, 0]), latent=at([3, 0, 0])[:, 0])
     with torch.inference_mode():
         plans = at([0.5, 0, 0])
-        for guide in (Pcg(lower=None), Lpb(threshold=0)):
+        for guide in (Pcg(lower=None), Lpb(threshold=None)):
             _, _, on = guide.adjust(now, plans.clone(), EARLY, plans)
             assert on.all()
 
@@ -109,11 +110,17 @@ def test_a_broken_streak_starts_again():
 
 def test_lpb_moves_the_noisy_plan_towards_the_nearest_demonstrated_moment_where_now_is_unlike_any():
     plans, latent = at([4, 0, 0], [4, 0, 0]), torch.tensor([[3.0, 0, 0], [0.1, 0, 0]])
-    guide = Lpb(scale=0.1, threshold=1.0)
+    guide = Lpb(scale=0.1, threshold=50)  # moments are up to 2 apart
     x, clean, on = guide.adjust(moment(plans, latent=latent), plans, EARLY, plans)
     assert on.tolist() == [True, False] and torch.equal(clean, plans)
     step = 0.1 * EARLY.spread * 0.5  # the denoiser halves, so the gradient is one half
     assert torch.allclose(x[0, 0], torch.tensor([4 - step, 0, 0])) and torch.equal(x[1], plans[1])
+
+
+@pytest.mark.parametrize("settings", [{"scale": -1}, {"threshold": 101}, {"threshold": -1}])
+def test_settings_of_lpb_that_make_no_sense_are_refused(settings):
+    with pytest.raises(UserError, match="guide:"):
+        Lpb(**settings)
 
 
 @pytest.mark.parametrize("settings", [{"scale": -1}, {"sharpness": 0}, {"patience": 0}, {"noisiest": 50}])

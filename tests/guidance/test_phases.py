@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from robowm.guidance.phases import PERCENTILES, find_phases, ordered, quotas, soft_minimum
+from robowm.guidance.phases import PERCENTILES, find_phases, nearest_others, ordered, quotas, soft_minimum
 from robowm.guidance.targets import Targets
 
 SEEN = 3
@@ -42,8 +42,16 @@ def test_thresholds_are_percentiles_of_the_distances_that_guidance_computes(foun
     assert torch.allclose(targets.threshold(30), torch.from_numpy(found.percentiles[:, 2])) and targets.threshold(None).isinf().all()
 
 
+def test_how_far_demonstrations_are_apart_leaves_their_own_moments_out(found):
+    episodes = demonstrations()
+    seen = [torch.from_numpy(episode[:, :SEEN]) for episode in episodes]
+    own = torch.cdist(seen[0], torch.cat(seen[1:])).min(1).values
+    np.testing.assert_allclose(nearest_others([x.numpy() for x in seen])[:30], own, atol=1e-4)
+    assert found.unlike(None) == -np.inf and 0 < found.unlike(10) < found.unlike(90) <= found.apart.max()
+
+
 def test_a_phase_with_few_moments_repeats_prototypes_that_do_not_count():
-    few = find_phases(demonstrations(count=1), SEEN, phases=3, prototypes=50, clusters_per_phase=2)
+    few = find_phases(demonstrations(count=2, length=15), SEEN, phases=3, prototypes=50, clusters_per_phase=2)
     assert few.valid.sum(1).tolist() == [10, 10, 10]
     targets = Targets.of(few, torch.zeros(1, 4), SEEN)
     z, phase = torch.zeros(1, 4), torch.tensor([1])
