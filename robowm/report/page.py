@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from robowm.report import figures, html, models, words
+from robowm.report import figures, guidance, html, models, words
 from robowm.report.films import encode, strip_film
 from robowm.report.html import Budget
 from robowm.report.media import DATASET, TESTED
@@ -28,6 +28,7 @@ from robowm.report.style import escape, to_svg
 from robowm.report.words import interval, number
 
 PAGE_BYTES = 12_000_000
+MOST_EPISODES = 6  # of demonstrations and of guided episodes in the section on guidance
 MOST_STRIPS = 2  # per model, task and action set
 
 
@@ -41,6 +42,7 @@ def build(study: Study, *, size: int = PAGE_BYTES) -> str:
         ("Following actions", models.action_table(results)),
         ("Long rolls", models.long_roll_table(results)),
         ("Success classifier", _classifier(study)),
+        ("Guidance", _guidance(study, budget)),
         ("Films", _films(study.videos, budget)),
         ("Other measurements", _other(results)),
         ("Time", _time(study)),
@@ -185,6 +187,23 @@ def _classifier(study: Study) -> str:
         for each in study.reliability
     )
     return body + (f'<div class="grid">{panels}</div>\n' if panels else "")
+
+
+def _guidance(study: Study, budget: Budget) -> str:
+    demonstrated = [(each.title, guidance.timeline_figure(each)) for each in study.timelines[:MOST_EPISODES]]
+    guided = [(each.title, guidance.guided_figure(each)) for each in study.guided[:MOST_EPISODES]]
+    body = ""
+    for intro, drawn in (
+        ("How far demonstrations are from the prototypes of each phase.", demonstrated),
+        ("Guided episodes: how far from their phase, and where the gate was open.", guided),
+    ):
+        panels = ""
+        for title, figure in drawn:
+            svg = to_svg(figure, title)
+            if budget.take(len(svg) * 3 // 4, title):
+                panels += html.figure(svg, title)
+        body += f'<p>{intro}</p>\n<div class="grid">{panels}</div>\n' if panels else ""
+    return body
 
 
 def _films(videos: Sequence[Video], budget: Budget) -> str:

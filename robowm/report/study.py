@@ -73,6 +73,25 @@ class Reliability:
 
 
 @dataclass(frozen=True)
+class Timeline:
+    """A demonstration of T steps: its soft distance to each of P phases, and which is the nearest."""
+
+    title: str
+    distance: np.ndarray  # float [P, T + 1]
+    phase: np.ndarray  # int [T + 1]
+
+
+@dataclass(frozen=True)
+class Guided:
+    """A guided episode of T steps: what was told of the replan that each step belongs to."""
+
+    title: str
+    distance: np.ndarray  # float [T], soft distance to the phase
+    phase: np.ndarray  # int [T]
+    gate: np.ndarray  # float [T], share of the sampling steps at which the gate was open
+
+
+@dataclass(frozen=True)
 class Study:
     """Everything that a page shows."""
 
@@ -81,6 +100,8 @@ class Study:
     strips: list[Strip] = field(default_factory=list)
     videos: list[Video] = field(default_factory=list)
     reliability: list[Reliability] = field(default_factory=list)
+    timelines: list[Timeline] = field(default_factory=list)
+    guided: list[Guided] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     provenance: list[Mapping[str, Any]] = field(default_factory=list)  # artefact records: folder, kind, fingerprint, inputs
     config: str = ""  # the run's configuration as text

@@ -20,7 +20,7 @@ from pathlib import Path
 from robowm.errors import UserError
 from robowm.report.folders import COMMAND, GATHERED, LEDGER, UNKNOWN, find_artefacts
 
-MEASURED = ("evaluation", "world_model_evaluation", "imagined_vs_real")  # kinds whose lines are kept; of others the record alone
+MEASURED = ("evaluation", "world_model_evaluation", "imagined_vs_real", "phases")  # kinds whose lines are kept; of others the record alone
 RECORD = ("artefact.json", COMMAND)
 SUFFIXES = (".json", ".jsonl")
 NO_RESULT = ("progress.json", "request.json")

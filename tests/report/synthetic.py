@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robowm.report.study import Reliability, Stage, Strip, Study, Video
+from robowm.report.study import Guided, Reliability, Stage, Strip, Study, Timeline, Video
 
 ARMS = {"never_moves": 0.0, "base": 0.34, "base_longer": 0.36, "+real": 0.52, "+imagined": 0.44, "+real+imagined": 0.58, "expert": 0.99}
 
@@ -103,6 +103,8 @@ def study(tasks=("tabletop/pick_place",)):
                 tasks[0], np.array([0.05, 0.3, 0.5, 0.72, 0.96]), np.array([0.02, 0.2, 0.55, 0.8, 0.97]), np.array([90, 12, 8, 15, 70]), 0.9
             )
         ],
+        timelines=[Timeline("phases, demonstration 0", np.array([[0.2, 0.3, 1.4, 2.0], [1.5, 0.9, 0.2, 0.3]]), np.array([0, 0, 1, 1]))],
+        guided=[Guided("guided, start 20004, success", np.array([0.3, 0.9, 1.2, 0.4]), np.array([0, 0, 1, 1]), np.array([0, 0.5, 1, 0]))],
         stages=[Stage("pick_place, seed 0", name, float(start), float(seconds)) for name, start, seconds in names],
         provenance=[
             {

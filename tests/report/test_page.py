@@ -57,7 +57,17 @@ def test_the_page_loads_nothing_from_elsewhere(whole):
 
 def test_every_part_is_there(whole):
     headings = outline(whole).headings
-    for name in ("Arms", "World model", "Success classifier", "Films", "Time", "Notes", "Provenance", "pick_place, open-loop actions"):
+    for name in (
+        "Arms",
+        "World model",
+        "Success classifier",
+        "Guidance",
+        "Films",
+        "Time",
+        "Notes",
+        "Provenance",
+        "pick_place, open-loop actions",
+    ):
         assert name in headings
     assert whole.count("<video") == 5  # two predictions, two failures, one demonstration
     assert "+real+imagined succeeds 22.0 points more often than base_longer" in whole
