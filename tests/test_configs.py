@@ -231,6 +231,17 @@ def test_pairs_and_arms_written_down_beforehand_are_evaluated(experiment):
         assert arm not in arms or pairs <= {(pair["a"], pair["b"]) for pair in config["pairs"]}
 
 
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_stage_of_an_experiment_composes(experiment):
+    _, stages = stages_of(experiment, "tiny")
+    alike = {}
+    for stage in stages:
+        choices_made = {key: value for key, value in stage.overrides.items() if key in ("actor", "env", "guidance", "loss", "reward")}
+        alike.setdefault((stage.verb, tuple(sorted(stage.overrides)), str(choices_made)), stage)
+    for stage in alike.values():
+        composed(stage.verb, *stage.words())
+
+
 def test_extra_training_arms_make_the_same_number_of_updates():
     _, stages = stages_of("demo", "tiny")
     arms = [composed(stage.verb, *stage.words()) for stage in stages if stage.verb == "improve"]
