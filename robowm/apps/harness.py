@@ -21,6 +21,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import InterpolationToMissingValueError
 
 import robowm
 from robowm.apps.cli import VERBS, module_of
@@ -163,7 +164,7 @@ def _attempt(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) 
 
 
 def _run(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> Any:
-    if missing := sorted(OmegaConf.missing_keys(cfg)):
+    if missing := sorted(_missing(OmegaConf.to_container(cfg, resolve=False))):
         raise UserError(f"missing: {', '.join(missing)}; give e.g. {missing[0]}=... (robowm {app.verb} --help)")
     container = OmegaConf.to_container(cfg, resolve=True)
     trusted = container.get("trusted", [])
@@ -187,6 +188,14 @@ def _run(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> A
         return run(**arguments)
 
 
+def _missing(node: Any, prefix: str = "") -> list[str]:
+    """Return the dotted keys below ``node`` that are still to be given."""
+    if node == "???":
+        return [prefix]
+    items = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
+    return [name for key, value in items for name in _missing(value, f"{prefix}.{key}" if prefix else str(key))]
+
+
 def _check_stores(arguments: Mapping[str, Any]) -> None:
     """Raise UserError for a store that is not there, before anything heavy is imported."""
     for key in ("store", "stores", "validation_stores", "train_stores", "rollouts"):
@@ -201,14 +210,20 @@ def _check_stores(arguments: Mapping[str, Any]) -> None:
 
 
 def compose_verb(verb: str, words: Sequence[str]) -> dict[str, Any]:
-    """Return the whole config of ``robowm verb words...`` without running it; a wrong key is a UserError."""
+    """Return the whole config of ``robowm verb words...`` without running it; a wrong key is a UserError.
+
+    Where something refers to a key that is still to be given, references stay as they are written.
+    """
     if verb not in VERBS:
         raise UserError(f"unknown verb {verb!r}; {nearest(verb, VERBS)}")
     try:
         cfg = compose_config(module_of(verb), config_folder(), list(words))
         with open_dict(cfg):
             del cfg["hydra"]
-        return OmegaConf.to_container(cfg, resolve=True)
+        try:
+            return OmegaConf.to_container(cfg, resolve=True)
+        except InterpolationToMissingValueError:
+            return OmegaConf.to_container(cfg, resolve=False)
     except EXPLAINED as error:
         raise UserError(f"{verb}: {explain(error, verb, config_folder())}") from error
 

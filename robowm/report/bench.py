@@ -1,4 +1,4 @@
-"""Benches of world models: what a results file takes over from them. They wrote rows, pairs and notes; nothing is computed again."""
+"""Benches: what a results file takes over from them. They wrote rows, pairs and notes; nothing is computed again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from robowm.report.fidelity import is_kept
 from robowm.report.folders import Artefact, of_kind, read_json
 
-KIND, SUMMARY = "world_model_bench", "bench.json"
+KIND, SUMMARY = "bench", "bench.json"
 
 
 def split(artefacts: Sequence[Artefact]) -> tuple[list[Artefact], list[Artefact], list[Artefact]]:

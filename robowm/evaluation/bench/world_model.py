@@ -38,7 +38,7 @@ from robowm.metrics.stats import outcome_pair
 from robowm.progress import Progress
 from robowm.protocols import Env, WorldModel
 
-KIND = "world_model_bench"
+KIND = "bench"
 EPISODES, SUMMARY = fidelity.EPISODES, "bench.json"
 Load = Callable[..., WorldModel]  # (path, *, temperature, infer_width = its own) -> model
 Unit = tuple[Path, Callable[[], Mapping[str, Any]]]  # folder, what fills it (or finds it finished) and returns rows, pairs, notes
