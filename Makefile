@@ -7,7 +7,7 @@ export MKL_NUM_THREADS := 1
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: setup demo test check format
+.PHONY: setup demo test lint check format
 setup:
 	@bash scripts/setup.sh
 
@@ -17,8 +17,10 @@ demo: setup
 test: setup
 	@$(PY) -m pytest tests $(ARGS)
 
-check: setup
-	@$(PY) -m ruff format --check . && $(PY) -m ruff check . && $(PY) -m pytest tests $(ARGS)
+lint: setup
+	@$(PY) -m ruff format --check . && $(PY) -m ruff check .
+
+check: lint test
 
 format: setup
 	@$(PY) -m ruff format . && $(PY) -m ruff check --fix .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ def user_error(error: BaseException, verb: str) -> UserError | None:
             return cause
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
             return UserError(f"no space left on the disk ({cause.filename or 'while writing'}); free some and run again, it resumes")
+        if "environment variable MUJOCO_GL" in str(cause):
+            return UserError(f"MUJOCO_GL={os.environ.get('MUJOCO_GL')} is no rendering back-end; unset it, or use egl or osmesa")
         if type(cause).__name__ == "OutOfMemoryError" or isinstance(cause, MemoryError):
             return UserError(f"out of memory ({str(cause).splitlines()[0] if str(cause) else 'host'}); lower batch_size, env.n or size")
     if isinstance(error, OmegaConfBaseException):

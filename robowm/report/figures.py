@@ -13,7 +13,6 @@ import numpy as np
 from robowm.report.schema import SHARES, lower_is_better
 from robowm.report.strips import draw_strip, strip_height
 from robowm.report.study import (
-    EXTRA_TRAINING,
     REFERENCES,
     Curve,
     Reliability,
@@ -21,6 +20,7 @@ from robowm.report.study import (
     Strip,
     action_set_label,
     arm_order,
+    is_new,
     pairs_of,
     rows_of,
     tasks,
@@ -61,7 +61,7 @@ def draw_arms(axes: Axes, rows: Mapping[str, Mapping[str, Any]], metric: str) ->
     """Draw ``rows`` ({arm: row}) from top to bottom, the number beside each dot."""
     arms = arm_order(rows)
     for y, arm in enumerate(arms):
-        row, colour = rows[arm], BLUE if arm.startswith(EXTRA_TRAINING) else GREY
+        row, colour = rows[arm], BLUE if is_new(arm) else GREY
         axes.plot([row["low"], row["high"]], [y, y], color=colour, linewidth=2.4, solid_capstyle="butt")
         hollow = {"markerfacecolor": PAPER} if arm in REFERENCES else {}
         axes.plot(row["value"], y, "o", color=colour, markersize=6.5, **hollow)

@@ -12,6 +12,7 @@ from robowm.report.schema import FIDELITY, task_and_actions
 
 EXTRA_TRAINING = "+"  # arms that add to another start with it
 REFERENCES = ("never_moves", "expert")  # arms that bound the scale and take part in no claim
+PLAIN = ("base", "unguided")  # how the names of arms begin that add nothing new: they are what others are measured against
 CONTROLS = ("copy_last", "shuffled_actions", "zero_actions", "real_frames")  # of world models, also behind a model's name and a colon
 
 
@@ -131,6 +132,11 @@ def arm_order(arms: Iterable[str]) -> list[str]:
         return (2, arm.count(EXTRA_TRAINING)) if arm.startswith(EXTRA_TRAINING) else (1, 0)
 
     return sorted(dict.fromkeys(arms), key=rank)
+
+
+def is_new(arm: str) -> bool:
+    """True for an arm whose success would be an improvement: ``+real``, ``guided_ft1``, not ``base_longer``."""
+    return arm not in REFERENCES and not arm.startswith(PLAIN)
 
 
 def is_control(arm: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from robowm.report.schema import FIDELITY, SHARES, lower_is_better, task_and_actions
-from robowm.report.study import EXTRA_TRAINING, action_set_label, arm_order, is_control, pairs_of, rows_of, tasks
+from robowm.report.study import action_set_label, arm_order, is_control, is_new, pairs_of, rows_of, tasks
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -58,7 +58,7 @@ def sentence(pair: Mapping[str, Any]) -> str:
 def headline(results: Mapping[str, Any]) -> list[str]:
     """Return the page's first lines: what improved, by how much and how surely, or that nothing did; then all that was compared."""
     pairs = pairs_of(results, metric="success")
-    improved = [pair for pair in pairs if pair["a"].startswith(EXTRA_TRAINING) and verdict(pair) == "better"]
+    improved = [pair for pair in pairs if is_new(pair["a"]) and verdict(pair) == "better"]
     lines = [sentence(pair) for pair in improved]
     models = _compared_models(results)
     if not pairs and not models:
@@ -66,7 +66,7 @@ def headline(results: Mapping[str, Any]) -> list[str]:
     elif pairs and not improved:
         lines = ["Nothing improved surely: no compared arm has its 95 % interval above zero."]
     lines += [sentence(pair) for pair in pairs if pair not in improved and verdict(pair) != "no sure difference"]
-    return lines + _not_sure(pairs) + _rates(results) + models + _world_model(results)
+    return lines + _not_sure(pairs) + _rates(results) + _false_successes(results) + models + _world_model(results)
 
 
 def _compared_models(results: Mapping[str, Any]) -> list[str]:
@@ -99,6 +99,13 @@ def _rates(results: Mapping[str, Any]) -> list[str]:
         shown = ", ".join(f"{arm} {number(rows[arm]['value'], 'success')} %" for arm in arm_order(rows))
         lines.append(f"Success on {task.rpartition('/')[2]}: {shown}.")
     return lines
+
+
+def _false_successes(results: Mapping[str, Any]) -> list[str]:
+    """Return one line on how many imagined successes did not hold."""
+    rows = rows_of(results, metric="false_success/imagined")
+    shown = ", ".join(f"{number(r['value'], r['metric'])} % {interval(r)} on {r['task'].rpartition('/')[2]} (n = {r['n']:,})" for r in rows)
+    return [f"Imagined successes that fail when executed: {shown}."] if rows else []
 
 
 def _world_model(results: Mapping[str, Any]) -> list[str]:

@@ -56,6 +56,8 @@ def run(
     """
     output_dir = Path(output_dir)
     design = world_model if isinstance(world_model, Design) else Design(**world_model)
+    if design.lag > 0 and not getattr(loss, "supervised", loss).own_levels:
+        raise UserError(f"world_model.lag={design.lag} samples rows at noise levels of their own; train with them too: loss.own_levels=0.5")
     shares, opened, inputs = open_shares(stores)
     if init_from is not None:
         inputs["init_from"] = read_artefact(Path(init_from), KIND)["fingerprint"]

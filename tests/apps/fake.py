@@ -30,6 +30,8 @@ def run(*, part, model, steps, seed, output_dir, items=(), optional=None, stores
         raise ValueError("a fault of ours")
     if seed == 9:
         raise OSError(28, "No space left on device", "some/file")
+    if seed == 10:
+        raise RuntimeError("invalid value for environment variable MUJOCO_GL: foo")  # as mujoco's import does
     (Path(output_dir) / "result.json").write_text(json.dumps({"seed": seed, "steps": steps, "pid": os.getpid()}))
     row = {"task": "fake/task", "arm": "base", "value": 0.41666, "low": 0.25, "high": 0.5, "n": 12}
     return {"rows": [{**row, "metric": metric} for metric in ("success", "psnr@mean", "psnr@60")]}

@@ -30,6 +30,18 @@ def test_what_improved_comes_first():
     assert [line.split()[2] for line in headline(found)[:2]] == ["+imagined", "+real"]
 
 
+def test_an_arm_may_improve_whatever_its_name_but_a_baseline_does_not():
+    found = results()
+    found["pairs"] = [pair(TASK, "base_longer", "base", 0.2), pair(TASK, "guided_ft1", "unguided_matched", 0.1)]
+    assert [line.split()[2] for line in headline(found)[:2]] == ["guided_ft1", "base_longer"]
+    found["pairs"] = [pair(TASK, "unguided_matched", "base", 0.2)]
+    assert headline(found)[0].startswith("Nothing improved surely")
+
+
+def test_the_headline_says_how_much_of_what_was_imagined_did_not_hold():
+    assert "Imagined successes that fail when executed: 18.0 % [13.0, 23.0] on pick_place (n = 200)." in headline(results())
+
+
 def test_the_headline_says_when_nothing_was_to_be_compared():
     assert headline({**results(), "pairs": []})[0].startswith("No comparison was written down")
 

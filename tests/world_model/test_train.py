@@ -80,6 +80,8 @@ def test_wrong_settings_are_one_line(store, tmp_path):
         train(store, tmp_path / "d", world_model={"network": {**NODE, "chanels": [8]}})
     with pytest.raises(UserError, match=r"no episode is long enough"):
         train(store, tmp_path / "e", world_model={"network": NODE, "chunk": 40})
+    with pytest.raises(UserError, match=r"lag=1 .* loss.own_levels=0.5"):
+        train(store, tmp_path / "f", world_model={"network": NODE, "sampling_steps": 2, "lag": 1})
 
 
 def test_a_stored_target_outside_the_trusted_packages_is_never_imported(trained, tmp_path):
