@@ -136,7 +136,8 @@ def stages_of(experiment, size, *words):
     config = composed("flywheel", f"experiment={experiment}", f"size={size}", *words)
     tasks = [config["task"]] if isinstance(config["task"], str) else config["task"]
     seeds = [config["train_seed"]] if isinstance(config["train_seed"], int) else config["train_seed"]
-    return config, expand(config["stages"], tasks=tasks, train_seeds=seeds, offsets=config["offsets"], common={"size": size})
+    known = {"offsets": config["offsets"], "per_task": config["per_task"]}
+    return config, expand(config["stages"], tasks=tasks, train_seeds=seeds, common={"size": size}, **known)
 
 
 @pytest.mark.parametrize(("experiment", "size", "task"), [("demo", "tiny", "pick_place"), ("loop_small", "small", "insert")])

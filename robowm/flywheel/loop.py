@@ -37,6 +37,7 @@ def run(
     compose: Compose,
     output_dir: Path | str,
     offsets: Mapping[str, Mapping[str, int]] | None = None,
+    per_task: Mapping[str, Mapping[str, Any]] | None = None,
     common: Mapping[str, Any] | None = None,
     final: Mapping[str, Mapping[str, Any]] | None = None,
     publish: Mapping[str, str] | None = None,
@@ -58,7 +59,7 @@ def run(
     train_seeds = [train_seed] if isinstance(train_seed, int) else list(train_seed)
     if workers < 1 or not tasks or not train_seeds:
         raise UserError(f"a flywheel needs workers >= 1, a task and a train_seed; found {workers}, {tasks} and {train_seeds}")
-    units = expand(stages, tasks=tasks, train_seeds=train_seeds, offsets=offsets or {}, common=common or {})
+    units = expand(stages, tasks=tasks, train_seeds=train_seeds, offsets=offsets or {}, per_task=per_task or {}, common=common or {})
     last = _final_stages(final or {}, stages, tasks, train_seeds, output_dir, common or {})
     requests = {stage.name: request_of(stage.verb, compose(stage.verb, stage.words())) for stage in [*units, *last]}
     ledger, display, began = Ledger(output_dir), Display(), time.monotonic()

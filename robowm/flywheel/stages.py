@@ -1,8 +1,9 @@
 """Stages as data: which verb with which overrides, and what it needs. Pure: nothing here runs anything.
 
-In an override ``{name}`` stands for the folder of the stage ``name`` of the same unit, ``{task}`` and ``{train_seed}`` for the unit, and
-a name from ``offsets`` for ``first + per_train_seed * train_seed``. A stage needs those whose folders it names, and those under ``needs``.
-An override ``~key`` takes ``key`` out again, for experiments that change a list of stages.
+In an override ``{name}`` stands for the folder of the stage ``name`` of the same unit, ``{task}`` and ``{train_seed}`` for the unit, a name
+from ``offsets`` for ``first + per_train_seed * train_seed``, and one from ``per_task`` for what it holds for the unit's task. A stage needs
+those whose folders it names, and those under ``needs``. An override ``~key`` takes ``key`` out again, for experiments that change a list of
+stages.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def expand(
     tasks: Sequence[str],
     train_seeds: Sequence[int],
     offsets: Mapping[str, Mapping[str, int]],
+    per_task: Mapping[str, Mapping[str, Any]],
     common: Mapping[str, Any],
 ) -> list[Stage]:
     """Return the stages of every unit (task, train seed), checked: known keys and needs, no cycle."""
@@ -50,10 +52,21 @@ def expand(
     for task in tasks:
         for train_seed in train_seeds:
             numbers = {name: spec["first"] + spec["per_train_seed"] * train_seed for name, spec in offsets.items()}
-            facts = {"task": task, "train_seed": train_seed, **numbers}
+            facts = {
+                "task": task,
+                "train_seed": train_seed,
+                **numbers,
+                **{name: _of_task(name, values, task) for name, values in per_task.items()},
+            }
             found += [_stage(name, node, stages, facts, common) for name, node in stages.items()]
     order(found)
     return found
+
+
+def _of_task(name: str, values: Mapping[str, Any], task: str) -> Any:
+    if task not in values:
+        raise UserError(f"per_task.{name} says nothing of task {task!r}; it has {', '.join(values)}; add it")
+    return values[task]
 
 
 def unit_name(task: str, train_seed: int) -> str:

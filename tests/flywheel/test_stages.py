@@ -4,9 +4,13 @@ from robowm.errors import UserError
 from robowm.flywheel.stages import Stage, expand, makespan, order, to_override
 from tests.flywheel.fake_verbs import OFFSETS, STAGES
 
+PER_TASK = {"demonstrations": {"push": 40, "insert": 30}}
+
 
 def stages_of(stages, tasks=("push",), train_seeds=(0,), common=None):
-    return {s.name: s for s in expand(stages, tasks=tasks, train_seeds=train_seeds, offsets=OFFSETS, common=common or {})}
+    return {
+        s.name: s for s in expand(stages, tasks=tasks, train_seeds=train_seeds, offsets=OFFSETS, per_task=PER_TASK, common=common or {})
+    }
 
 
 def test_every_unit_gets_its_own_stages_seeds_and_inputs():
@@ -26,6 +30,14 @@ def test_facts_of_the_unit_keep_their_type_and_reach_into_lists():
     found = stages_of({**nodes, "y": {"verb": "v"}}, train_seeds=(1,), common={"seed2": "{train_seed}"})
     assert found["push-1/x"].words({"push-1/y": "o/y"}) == ["seed2=1", "env=tabletop/push", "seed=1", "stores=[{path:o/y,share:0.5}]"]
     assert found["push-1/x"].needs == ("push-1/y",)
+
+
+def test_what_differs_between_tasks_comes_from_per_task():
+    nodes = {"x": {"verb": "v", "overrides": {"until_successes": "{demonstrations}"}}}
+    found = stages_of(nodes, ("push", "insert"))
+    assert [found[f"{task}-0/x"].words() for task in ("push", "insert")] == [["until_successes=40"], ["until_successes=30"]]
+    with pytest.raises(UserError, match=r"per_task\.demonstrations says nothing of task 'lift'; it has push, insert"):
+        stages_of(nodes, ("lift",))
 
 
 def test_an_override_can_be_taken_out_again_with_what_it_needs():
