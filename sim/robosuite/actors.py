@@ -1,0 +1,59 @@
+"""Policies for robosuite: scripted experts, and smooth motions that do not look at the object. None keeps state of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from robowm.errors import UserError
+from robowm.types import Obs
+from sim.experts import OpenLoop
+from sim.experts.expert import ExpertMemory
+from sim.experts.noise import smooth
+from sim.experts.waypoints import Progress, follow
+from sim.robosuite.hand import action_to, pose_of
+from sim.robosuite.scripts import SCRIPTS
+from sim.robosuite.tasks import load_task
+
+LEAD = np.array([0.05, 0.05, 0.05, 0.4])  # metres and radians: how far a target leads the measured pose at speed 1
+
+
+class RobosuiteExpert:
+    """A scripted policy of Lift, Can or Square. Satisfies ``robowm.protocols.Policy``; reads ``obs.environment_state``.
+
+    Args:
+        task: "lift", "can" or "square"; the other tasks have no script.
+        noise: standard deviation in metres of a smooth disturbance added to the targets sent (yaw: 10x as many radians). The script sees
+            where it went and corrects: demonstrations are narrow at 0, and wider and with recoveries above.
+        action_kind: of the environment.
+    """
+
+    def __init__(self, task: str, noise: float = 0.0, action_kind: str = "absolute"):
+        load_task(task)
+        if task not in SCRIPTS:
+            raise UserError(f"no scripted expert for robosuite/{task}: known: {', '.join(SCRIPTS)}; import demonstrations, or use another actor")
+        self._script, self._noise, self._kind = SCRIPTS[task], noise, action_kind
+        self.name = f"sim.robosuite.{task}(noise={noise:g}, {action_kind})"
+
+    def start(self, n: int) -> ExpertMemory:
+        """See Policy."""
+        return ExpertMemory(Progress(np.zeros(n, int), np.zeros(n, int)), np.zeros((n, 4)))
+
+    def act(self, obs: Obs, memory: ExpertMemory, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, ExpertMemory]:
+        """See Policy; H = 1."""
+        if obs.environment_state is None:
+            raise UserError(f"{self.name} needs simulator truth, and this environment shows none; use a policy that looks at pictures")
+        seen, pose = obs.state[:, -1], pose_of(obs.state[:, -1])
+        progress, wanted = follow(self._script, pose, obs.environment_state[:, -1].astype(float), memory.progress)
+        phases = self._script.phases
+        speed, gripper, felt = (
+            np.array([getattr(phase, name) for phase in phases])[progress.phase, None] for name in ("speed", "gripper", "noise")
+        )
+        target = pose[:, :4] + (wanted - pose[:, :4]).clip(-LEAD * speed, LEAD * speed)
+        memory = replace(memory, progress=progress)
+        if self._noise:
+            noise, disturbance = smooth(memory.disturbance, rngs, 1, self._noise)
+            target, memory = target + felt * noise[:, 0], ExpertMemory(progress, disturbance)
+        return action_to(np.concatenate([target, gripper], 1), seen, self._kind)[:, None], memory
