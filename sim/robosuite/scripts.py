@@ -105,12 +105,14 @@ OVER = PEG_TOP + NUT_HALF + 0.025  # metres: height of the nut's centre on its w
 
 def _square_poses(state: np.ndarray, truth: np.ndarray) -> np.ndarray:
     nut, turned, hand = truth[:, 7:10], _yaw(truth[:, 10:14]), state[:, :2]
-    # The fingers close on the handle from both sides. Of the two ways round take the one that leaves the wrist room for an eighth of a turn.
-    yaw = 0.6 + fold(turned - 0.6, np.pi)
+    # The fingers close on the handle from both sides. Of the two ways round take the one that leaves the wrist room for a quarter turn.
+    yaw = QUARTER / 2 + fold(turned - QUARTER / 2, np.pi)
     handle = nut[:, :2] + HANDLE * np.column_stack([np.cos(turned), np.sin(turned)])
     above, down = _pose(handle, nut[:, 2] + 0.08, yaw), _pose(handle, nut[:, 2] + 0.002, yaw)
     held = state[:, 2] - nut[:, 2]  # height of the hand over the nut
-    turn = -fold(turned, QUARTER)  # that brings the nut's sides parallel to the peg's
+    # The least turn that brings the nut's sides parallel to the peg's, but for a handle that points away: the arm does not reach that far.
+    ahead = turned % (2 * np.pi)
+    turn = QUARTER * np.clip(np.round(ahead / QUARTER), 1, 3) - ahead
     cos, sin = np.cos(turn), np.sin(turn)
     reach = hand - nut[:, :2]
     place = PEG + np.column_stack([cos * reach[:, 0] - sin * reach[:, 1], sin * reach[:, 0] + cos * reach[:, 1]])
