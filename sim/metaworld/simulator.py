@@ -75,7 +75,7 @@ class Simulator:
         self.goal_holds = bool(info["success"])
 
     def observe(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the hand f64 [4] and Meta-World's observation f64 [39]: 18 numbers now, the same 18 one simulation step earlier, the goal."""
+        """Return the hand f64 [4] and Meta-World's observation f64 [39]: 18 numbers now, the same one simulation step earlier, the goal."""
         seen = self._env._last_stable_obs.copy()
         return seen[PROPRIOCEPTION], seen
 

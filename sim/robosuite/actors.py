@@ -18,6 +18,12 @@ from sim.robosuite.scripts import SCRIPTS
 from sim.robosuite.tasks import load_task
 
 LEAD = np.array([0.05, 0.05, 0.05, 0.4])  # metres and radians: how far a target leads the measured pose at speed 1
+AREAS = {  # least and most x, y, z in metres and yaw in radians of the waypoints of RobosuiteOpenLoop
+    "lift": ((-0.10, -0.10, 0.815, -0.8), (0.10, 0.10, 0.95, 0.8)),
+    "can": ((0.00, -0.40, 0.85, -0.8), (0.20, -0.10, 1.00, 0.8)),
+    "square": ((-0.16, 0.08, 0.835, -0.8), (-0.02, 0.27, 0.98, 0.8)),
+    "tool_hang": ((-0.20, -0.30, 0.87, -0.8), (0.10, 0.00, 1.05, 0.8)),
+}
 
 
 class RobosuiteExpert:
@@ -33,7 +39,9 @@ class RobosuiteExpert:
     def __init__(self, task: str, noise: float = 0.0, action_kind: str = "absolute"):
         load_task(task)
         if task not in SCRIPTS:
-            raise UserError(f"no scripted expert for robosuite/{task}: known: {', '.join(SCRIPTS)}; import demonstrations, or use another actor")
+            raise UserError(
+                f"no scripted expert for robosuite/{task}: known: {', '.join(SCRIPTS)}; import demonstrations, or use another actor"
+            )
         self._script, self._noise, self._kind = SCRIPTS[task], noise, action_kind
         self.name = f"sim.robosuite.{task}(noise={noise:g}, {action_kind})"
 
@@ -57,3 +65,32 @@ class RobosuiteExpert:
             noise, disturbance = smooth(memory.disturbance, rngs, 1, self._noise)
             target, memory = target + felt * noise[:, 0], ExpertMemory(progress, disturbance)
         return action_to(np.concatenate([target, gripper], 1), seen, self._kind)[:, None], memory
+
+
+class RobosuiteOpenLoop:
+    """Moves smoothly between random places that have nothing to do with the objects: an action set that does not leak the state.
+
+    The path starts from the first pose and looks at nothing afterwards. The gripper opens and closes now and then.
+
+    Args:
+        task: says where the waypoints lie: over where the task's objects begin, down to where they are touched. Any but "transport".
+        action_kind: of the environment. Deltas lead to the path from where the hand is.
+    """
+
+    def __init__(self, task: str, action_kind: str = "absolute"):
+        load_task(task)
+        if task not in AREAS:
+            raise UserError(f"no open-loop motions for robosuite/{task}: known: {', '.join(AREAS)}")
+        low, high = AREAS[task]
+        self._path, self._kind = OpenLoop(low=low, high=high), action_kind
+        self.name = f"sim.robosuite.RobosuiteOpenLoop({task}, {action_kind})"
+
+    def start(self, n: int) -> list:
+        """See Policy; memory is the path."""
+        return self._path.start(n)
+
+    def act(self, obs: Obs, memory: list, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, list]:
+        """See Policy; H = 1."""
+        seen = obs.state[:, -1]
+        pose, memory = self._path.act(Obs({}, pose_of(seen)[:, None], None, obs.task), memory, rngs)
+        return action_to(pose[:, 0].astype(float), seen, self._kind)[:, None], memory

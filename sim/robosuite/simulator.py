@@ -5,7 +5,8 @@ control step), and the joint angles that each arm's controller pulls its null sp
 controller's goal is not among them: every action sets it anew before it is used. What a reset writes into the model is the same each time.
 
 Observations are a function of the state: they are read from positions brought up to it. robosuite's own step() shows what held 48 ms
-before the step's end, and relative poses that are one step older still.
+before the step's end, and relative poses that are one step older still. For the same reason an episode's first 2 ms use the mass matrix of
+its start, where robosuite uses one from before it placed the fingers; apart from that the physics is robosuite's, bit for bit.
 """
 
 from __future__ import annotations

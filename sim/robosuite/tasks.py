@@ -34,9 +34,7 @@ TASKS = {
     "can": Task("PickPlaceCan", "Put the can into its bin", 14),
     "square": Task("NutAssemblySquare", "Put the square nut onto the square peg", 14),
     "transport": Task("TwoArmTransport", "Hand the hammer from the closed bin over to the other bin, and bin the trash", 41, 2, TWO_ARMS),
-    "tool_hang": Task(
-        "ToolHang", "Put the frame into its stand and hang the tool on it", 44, cameras={**ONE_ARM, "external": "sideview"}
-    ),
+    "tool_hang": Task("ToolHang", "Put the frame into its stand and hang the tool on it", 44, cameras={**ONE_ARM, "external": "sideview"}),
 }
 
 
