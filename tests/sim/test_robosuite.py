@@ -236,7 +236,8 @@ def test_open_loop_actions_ignore_the_objects(robosuite):
 
 def hands(n):
     rng = np.random.default_rng(0)
-    turn = rng.normal(size=(n, 4)) * [1, 1, 0.03, 0.03]  # about pointing down
+    half = rng.uniform(0, np.pi, n)
+    turn = np.column_stack([np.cos(half), np.sin(half), rng.normal(0, 0.02, (n, 2))])  # about pointing down
     return np.column_stack([rng.normal(0, 0.1, (n, 2)), np.full(n, 1), turn / np.linalg.norm(turn, axis=1)[:, None], np.full((n, 2), 0.04)])
 
 
