@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import sys
 
+import h5py
 import numpy as np
 import pytest
 
 from robowm.apps.cli import main
+from robowm.data.robomimic import export_robomimic
 from robowm.data.spec import StoreSpec
+from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
 from robowm.protocols import Env, Policy, Rewindable
 from robowm.rollout import run_episodes
@@ -307,12 +310,7 @@ def test_without_the_package_one_line_says_what_to_install(monkeypatch):
 def test_collect_records_demonstrations_that_the_robomimic_format_names(robosuite, gl, tmp_path):
     words = ["env=robosuite/lift", "actor=robosuite_expert", "size=debug", "until_successes=1", "env.n=1"]
     assert main(["collect", *words, f"output_dir={tmp_path / 'a'}"]) == 0
-    from robowm.data.robomimic import export_robomimic
-    from robowm.data.store import EpisodeStore
-
-    export_robomimic(EpisodeStore(tmp_path / "a"), tmp_path / "a.hdf5")
-    import h5py
-
+    export_robomimic(EpisodeStore.open(tmp_path / "a"), tmp_path / "a.hdf5")
     with h5py.File(tmp_path / "a.hdf5") as file:
         observed = file["data/demo_0/obs"]
         assert {"robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos", "object", "wrist_image"} <= set(observed)
