@@ -29,8 +29,8 @@ AREAS = {  # least and most x, y, z in metres and yaw in radians of the waypoint
 class RobosuiteExpert:
     """A scripted policy of Lift, Can or Square. Satisfies ``robowm.protocols.Policy``; reads ``obs.environment_state``.
 
-    Measured with absolute actions, start seeds 50,000 to 50,099, without noise: lift 100 of 100 in 27 control steps (median), can 100 in 113,
-    square 98 in 118. With noise 0.03, 12 other starts: 5, 8 and 0.
+    Measured with absolute actions, start seeds 50,000 to 50,099, without noise: lift 100 of 100 in 27 control steps (median), can 100 in
+    113, square 98 in 118. With noise 0.03, 12 other starts: 5, 8 and 0.
 
     Args:
         task: "lift", "can" or "square"; the other tasks have no script.
