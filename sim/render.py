@@ -103,12 +103,13 @@ class Renderer:
         size: pictures are ``size`` x ``size`` pixels.
         cameras: names of cameras in the model.
         tiles: most pictures drawn before one read-back.
+        groups: of geoms that are drawn.
 
     Raises:
         UserError: no GL back-end works, or the model has no such camera.
     """
 
-    def __init__(self, model: mujoco.MjModel, size: int, cameras: Sequence[str], tiles: int = 32):
+    def __init__(self, model: mujoco.MjModel, size: int, cameras: Sequence[str], tiles: int = 32, groups: Sequence[int] = (0, 1, 2)):
         self._context = self._gl = None
         self._model, self._size, self._tiles = model, size, tiles
         self._views = []
@@ -124,7 +125,7 @@ class Renderer:
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._scene = mujoco.MjvScene(model, maxgeom=max(100, 2 * (model.ngeom + model.nsite)))
         self._option = mujoco.MjvOption()
-        self._option.geomgroup[:] = [1, 1, 1, 0, 0, 0]
+        self._option.geomgroup[:] = [group in groups for group in range(mujoco.mjNGROUP)]
         _live.add(self)
 
     def render(self, datas: Sequence[mujoco.MjData]) -> np.ndarray:

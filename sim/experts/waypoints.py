@@ -57,7 +57,7 @@ def plan(script: Script, state: np.ndarray, truth: np.ndarray, progress: Progres
     state, truth = state.astype(float), truth.astype(float)
     actions = np.empty((len(state), chunk, 5))
     for k in range(chunk):
-        progress, pose = _follow(script, state, truth, progress)
+        progress, pose = follow(script, state, truth, progress)
         speed = np.array([phase.speed for phase in script.phases])[progress.phase, None]
         gripper = np.array([phase.gripper for phase in script.phases])[progress.phase]
         move = np.clip(pose - state[:, :4], -LEAD * speed, LEAD * speed)
@@ -66,7 +66,7 @@ def plan(script: Script, state: np.ndarray, truth: np.ndarray, progress: Progres
     return actions, progress
 
 
-def _follow(script: Script, state: np.ndarray, truth: np.ndarray, progress: Progress) -> tuple[Progress, np.ndarray]:
+def follow(script: Script, state: np.ndarray, truth: np.ndarray, progress: Progress) -> tuple[Progress, np.ndarray]:
     """Advance each episode's phase where its pose is reached; return the pose [N, 4] to move to."""
     rows = np.arange(len(state))
     phase = script.resume(progress.phase, state, truth)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from robowm.errors import UserError
 from sim.batched import BatchedEnv
 from sim.checks import check_cameras, check_sizes
-from sim.metaworld.batch import CAMERAS, Batch
+from sim.metaworld.batch import CAMERAS, build
 from sim.metaworld.tasks import SENTENCES, metaworld, task_name
 from sim.workers import Pool
 
@@ -64,7 +64,7 @@ class MetaworldEnv(BatchedEnv):
         self.fps, self.cameras, self.image_size = RATE / repeat, tuple(cameras), image_size
         self.settings = settings = {"task": name, "image_size": image_size, "cameras": self.cameras, "repeat": repeat}
         if workers == 1:
-            batch = Batch(**settings)
+            batch = build(n, **settings)
         else:
             batch = Pool("sim.metaworld.batch.build", n, workers, simulator="metaworld", sentence=SENTENCES[name], **settings)
         super().__init__(batch, n, f"metaworld/{name.replace('-', '_')}", len(ACTION_NAMES), render_rows)

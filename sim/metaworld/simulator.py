@@ -14,10 +14,10 @@ import mujoco
 import numpy as np
 
 from robowm.errors import UserError
-from sim.metaworld.tasks import metaworld
+from sim.metaworld.tasks import SENTENCES, metaworld
 
 STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
-WIDTH = 39  # numbers of an observation: 18 now, the same 18 one simulation step earlier, 3 of the goal
+PROPRIOCEPTION = slice(0, 4)  # of Meta-World's observation: hand x, y, z, opening
 FAR = 100.0  # metres or radians: no joint gets there unless the physics became unstable
 EXTERNAL, EXTERNAL_PLACE = "corner2", (0.75, 0.075, 0.7)  # closer than Meta-World's own, as the data sets on the hub have it
 HALF_TURN = np.array([0.0, 0.0, 0.0, 1.0])  # of a camera about its line of sight
@@ -25,9 +25,10 @@ WORLD = ("body_pos", "site_pos")  # what resets write in the model
 
 
 class Simulator:
-    """Plays one episode at a time of a task given by Meta-World's name ("drawer-open")."""
+    """See sim.turns.Simulator. The task is given by Meta-World's name ("drawer-open"); ``repeat`` steps of 1/80 s make one control step."""
 
-    def __init__(self, task: str):
+    def __init__(self, task: str, repeat: int):
+        self.sentence, self._repeat = SENTENCES[task], repeat
         self._env = env = metaworld("env_dict").ENV_CLS_MAP[f"{task}-v3"]()
         env._partially_observable = False  # the goal is part of the observation
         del env.sawyer_observation_space  # cached for a hidden goal
@@ -47,8 +48,8 @@ class Simulator:
         env.step(np.zeros(4, np.float32))
         self._kept = {name: np.array(value) for name, value in sorted(vars(env).items()) if _is_number(value)}
 
-    def reset(self, seed: int) -> np.ndarray:
-        """Start the episode of ``seed`` as a new environment would, and return its observation f64 [39]."""
+    def reset(self, seed: int) -> None:
+        """Start the episode of ``seed`` as a new environment would."""
         env = self._env
         for name, value in zip(WORLD, self._fresh_world, strict=True):
             getattr(self.model, name)[:] = value
@@ -61,22 +62,22 @@ class Simulator:
         space = env.sawyer_observation_space
         env._last_stable_obs = np.hstack([now, now, env._get_pos_goal()]).clip(space.low, space.high)
         start = self.save()
-        self.goal_holds = bool(env.evaluate_state(self.observe(), np.zeros(4, np.float32))[1]["success"])
+        self.goal_holds = bool(env.evaluate_state(self.observe()[1], np.zeros(4, np.float32))[1]["success"])
         self.load(np.append(start[:-1], self.goal_holds))  # judging writes attributes
-        return self.observe()
 
-    def step(self, action: np.ndarray, times: int) -> np.ndarray:
-        """Apply ``action`` [4] in so many simulation steps of 1/80 s; return the observation f64 [39]."""
-        for _ in range(times):
-            obs, _, _, _, info = self._env.step(action)
+    def step(self, action: np.ndarray) -> None:
+        """Apply ``action`` [4] for one control step."""
+        action = action.clip(-1, 1)
+        for _ in range(self._repeat):
+            _, _, _, _, info = self._env.step(action)
         if not (np.abs(self.data.qpos) < FAR).all():
             raise UserError(f"{self._env.task_name}: the physics became unstable; leave this start seed out")
         self.goal_holds = bool(info["success"])
-        return obs
 
-    def observe(self) -> np.ndarray:
-        """Return the observation f64 [39] of the state that is loaded."""
-        return self._env._last_stable_obs.copy()
+    def observe(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the hand f64 [4] and Meta-World's observation f64 [39]: 18 numbers now, the same one simulation step earlier, the goal."""
+        seen = self._env._last_stable_obs.copy()
+        return seen[PROPRIOCEPTION], seen
 
     def save(self) -> np.ndarray:
         """Return f64 [D], all that the future depends on. None is kept as NaN."""

@@ -1,0 +1,99 @@
+"""Policies for robosuite: scripted experts, and smooth motions that do not look at the object. None keeps state of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from robowm.errors import UserError
+from robowm.types import Obs
+from sim.experts import OpenLoop
+from sim.experts.expert import ExpertMemory
+from sim.experts.noise import smooth
+from sim.experts.waypoints import Progress, follow
+from sim.robosuite.hand import action_to, pose_of
+from sim.robosuite.scripts import SCRIPTS
+from sim.robosuite.tasks import load_task
+
+LEAD = np.array([0.05, 0.05, 0.05, 0.4])  # metres and radians: how far a target leads the measured pose at speed 1
+AREAS = {  # least and most x, y, z in metres and yaw in radians of the waypoints of RobosuiteOpenLoop
+    "lift": ((-0.10, -0.10, 0.815, -0.8), (0.10, 0.10, 0.95, 0.8)),
+    "can": ((0.00, -0.40, 0.85, -0.8), (0.20, -0.10, 1.00, 0.8)),
+    "square": ((-0.16, 0.08, 0.835, -0.8), (-0.02, 0.27, 0.98, 0.8)),
+    "tool_hang": ((-0.20, -0.30, 0.87, -0.8), (0.10, 0.00, 1.05, 0.8)),
+}
+
+
+class RobosuiteExpert:
+    """A scripted policy of Lift, Can or Square. Satisfies ``robowm.protocols.Policy``; reads ``obs.environment_state``.
+
+    Measured with absolute actions, start seeds 50,000 to 50,099, without noise: lift 100 of 100 in 27 control steps (median), can 100 in
+    113, square 98 in 118. With noise 0.03, 12 other starts: 5, 8 and 0.
+
+    Args:
+        task: "lift", "can" or "square"; the other tasks have no script.
+        noise: standard deviation in metres of a smooth disturbance added to the targets sent (yaw: 10x as many radians). The script sees
+            where it went and corrects: demonstrations are narrow at 0, and wider and with recoveries above.
+        action_kind: of the environment.
+    """
+
+    def __init__(self, task: str, noise: float = 0.0, action_kind: str = "absolute"):
+        load_task(task)
+        if task not in SCRIPTS:
+            raise UserError(
+                f"no scripted expert for robosuite/{task}: known: {', '.join(SCRIPTS)}; import demonstrations, or use another actor"
+            )
+        self._script, self._noise, self._kind = SCRIPTS[task], noise, action_kind
+        self.name = f"sim.robosuite.{task}(noise={noise:g}, {action_kind})"
+
+    def start(self, n: int) -> ExpertMemory:
+        """See Policy."""
+        return ExpertMemory(Progress(np.zeros(n, int), np.zeros(n, int)), np.zeros((n, 4)))
+
+    def act(self, obs: Obs, memory: ExpertMemory, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, ExpertMemory]:
+        """See Policy; H = 1."""
+        if obs.environment_state is None:
+            raise UserError(f"{self.name} needs simulator truth, and this environment shows none; use a policy that looks at pictures")
+        seen, pose = obs.state[:, -1], pose_of(obs.state[:, -1])
+        progress, wanted = follow(self._script, pose, obs.environment_state[:, -1].astype(float), memory.progress)
+        phases = self._script.phases
+        speed, gripper, felt = (
+            np.array([getattr(phase, name) for phase in phases])[progress.phase, None] for name in ("speed", "gripper", "noise")
+        )
+        target = pose[:, :4] + (wanted - pose[:, :4]).clip(-LEAD * speed, LEAD * speed)
+        memory = replace(memory, progress=progress)
+        if self._noise:
+            noise, disturbance = smooth(memory.disturbance, rngs, 1, self._noise)
+            target, memory = target + felt * noise[:, 0], ExpertMemory(progress, disturbance)
+        return action_to(np.concatenate([target, gripper], 1), seen, self._kind)[:, None], memory
+
+
+class RobosuiteOpenLoop:
+    """Moves smoothly between random places that have nothing to do with the objects: an action set that does not leak the state.
+
+    The path starts from the first pose and looks at nothing afterwards. The gripper opens and closes now and then.
+
+    Args:
+        task: says where the waypoints lie: over where the task's objects begin, down to where they are touched. Any but "transport".
+        action_kind: of the environment. Deltas lead to the path from where the hand is.
+    """
+
+    def __init__(self, task: str, action_kind: str = "absolute"):
+        load_task(task)
+        if task not in AREAS:
+            raise UserError(f"no open-loop motions for robosuite/{task}: known: {', '.join(AREAS)}")
+        low, high = AREAS[task]
+        self._path, self._kind = OpenLoop(low=low, high=high), action_kind
+        self.name = f"sim.robosuite.RobosuiteOpenLoop({task}, {action_kind})"
+
+    def start(self, n: int) -> list:
+        """See Policy; memory is the path."""
+        return self._path.start(n)
+
+    def act(self, obs: Obs, memory: list, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, list]:
+        """See Policy; H = 1."""
+        seen = obs.state[:, -1]
+        pose, memory = self._path.act(Obs({}, pose_of(seen)[:, None], None, obs.task), memory, rngs)
+        return action_to(pose[:, 0].astype(float), seen, self._kind)[:, None], memory
