@@ -59,18 +59,24 @@ def _study(study: Mapping[str, Any]) -> str:
 
 
 def _models(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return fidelity over a whole free-running rollout, each metric averaged over the cameras."""
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    """Return fidelity over a whole free-running rollout, each metric averaged over the cameras, the controls beside the model."""
+    found: dict[str, dict[tuple[str, str], list[float]]] = {}
     for row in rows:
         metric, _, camera = row["metric"].partition("/")
         if metric in MODEL_METRICS and camera.endswith("@mean") and row["arm"] in MODEL_ARMS:
-            found.setdefault((row["task"], row["arm"]), {}).setdefault(metric, []).append(row["value"])
+            found.setdefault(row["task"], {}).setdefault((metric, row["arm"]), []).append(row["value"])
     if not found:
         return ""
-    lines = ["| free-running from one start, mean over frames and cameras | | PSNR | SSIM | LPIPS |", "| --- | --- | --- | --- | --- |"]
-    for (task, arm), metrics in found.items():
-        psnr, ssim, lpips = (sum(metrics[name]) / len(metrics[name]) for name in MODEL_METRICS)
-        lines.append(f"| {task} | {arm} | {psnr:.2f} dB | {ssim:.3f} | {lpips:.4f} |")
+    lines = [
+        f"| free-running from one start, mean over frames and cameras: {' / '.join(MODEL_ARMS)} | PSNR (dB) | SSIM | LPIPS |",
+        "| --- | --- | --- | --- |",
+    ]
+    for task, values in found.items():
+        cells = []
+        for metric, digits in zip(MODEL_METRICS, (2, 3, 4), strict=True):
+            means = [values.get((metric, arm), ()) for arm in MODEL_ARMS]
+            cells.append(" / ".join(f"{sum(mean) / len(mean):.{digits}f}" if mean else "not run" for mean in means))
+        lines.append(f"| {task} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
