@@ -4,7 +4,8 @@
 
 ``seen`` holds every camera's features (each layer-normalised without learned parameters, so that no view drowns another), or the
 simulator's truth for a state policy; ``felt`` is the normalised proprioception. As in ReGuide (arXiv 2606.28939), section "latent
-dynamics", whose learned embedding of proprioception is left out: distances are then in units that do not change with training.
+dynamics", whose learned embedding of proprioception is left out: distances are then in units that do not change with training. Numbers that are not learned features are cut off at +-FAR: a dimension that
+hardly moves in the demonstrations (an object's tilt) is normalised so sharply that one toppled object would outweigh everything else.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from robowm.policy.lerobot import DenoisingAdapter, Recent
 from robowm.types import Episode
 
 STATE = "state"
+FAR = 3.0  # demonstrations lie in -1 to 1, or within a few standard deviations
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class Latents:
         for name, entries in self._blocks.items():
             if name != STATE:
                 part = features[:, entries]
-                seen.append(F.layer_norm(part, part.shape[-1:]) if name.startswith("image/") else part)
-        return torch.cat([*seen, features[:, self._blocks[STATE]]], -1).float()
+                seen.append(F.layer_norm(part, part.shape[-1:]) if name.startswith("image/") else part.clamp(-FAR, FAR))
+        return torch.cat([*seen, features[:, self._blocks[STATE]].clamp(-FAR, FAR)], -1).float()
 
     @torch.no_grad()
     def of_episode(self, episode: Episode) -> np.ndarray:

@@ -137,3 +137,11 @@ def test_outcomes_do_not_depend_on_batches_and_lerobots_inference_mode_is_no_hin
     for seed in range(9):
         np.testing.assert_array_equal(rolls[0][seed], rolls[1][seed])
         np.testing.assert_array_equal(rolls[0][seed], again[seed])
+
+
+def test_numbers_far_outside_of_the_demonstrations_are_cut_off():
+    policy = make_policy(STATE)
+    latents = Latents(policy)
+    context = torch.full((1, policy.model.config.n_obs_steps * latents.size), 40.0)
+    context[:, ::2] = -40.0
+    assert set(latents.of_context(context).unique().tolist()) == {-3.0, 3.0}
