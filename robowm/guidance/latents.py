@@ -4,8 +4,10 @@
 
 ``seen`` holds every camera's features (each layer-normalised without learned parameters, so that no view drowns another), or the
 simulator's truth for a state policy; ``felt`` is the normalised proprioception. As in ReGuide (arXiv 2606.28939), section "latent
-dynamics", whose learned embedding of proprioception is left out: distances are then in units that do not change with training. Numbers that are not learned features are cut off at +-FAR: a dimension that
-hardly moves in the demonstrations (an object's tilt) is normalised so sharply that one toppled object would outweigh everything else.
+dynamics", whose learned embedding of proprioception is left out: distances are then in units that do not change with training.
+
+Numbers that are not learned features are cut off at +-FAR: a dimension that hardly moves in the demonstrations (an object's tilt) is
+normalised so sharply that one toppled object would outweigh everything else.
 """
 
 from __future__ import annotations
