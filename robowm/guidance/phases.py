@@ -4,7 +4,9 @@
 
 After ReGuide (arXiv 2606.28939): cluster moments by what is seen, where the robot is and how both move; order clusters by when they happen;
 merge them into macro-phases of equal time; choose prototypes near the clusters' centres; store percentiles of the soft distance. Distances
-are computed with exactly the prototypes and the temperature that guidance uses later, since the soft minimum is biased by both.
+are computed with the prototypes and the temperature that guidance uses later, since the soft minimum is biased by both; but a moment is
+compared with other demonstrations' prototypes alone. ReGuide counts its own too, and with few demonstrations most moments are then next to
+themselves: thresholds came out so small that new episodes lay beyond the upper one nearly always.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ def find_phases(
     """Return the phases of demonstrations ``latents``, f32 [T_i + 1, D] each, whose first ``seen`` entries are what is seen."""
     rows = np.concatenate(latents)  # [R, D]
     time = np.concatenate([np.linspace(0, 1, len(episode)) for episode in latents])
+    owner = np.repeat(np.arange(len(latents)), [len(episode) for episode in latents])  # [R], which demonstration
     features = reduced(np.concatenate([moving(episode, seen) for episode in latents]))
     count = min(clusters_per_phase * phases, len(rows))
     label = cluster(features, count, seed)
@@ -69,7 +72,7 @@ def find_phases(
     valid = np.stack([np.arange(prototypes) < len(index) for index in found])
     temperature, percentiles = [], []
     for p in range(phases):
-        distance = distances(rows[phase == p], table[p, valid[p]])
+        distance = distances_to_others(rows[phase == p], owner[phase == p], table[p, valid[p]], owner[found[p]])
         temperature.append(max(float(np.percentile(distance.min(1), temperature_percentile)), 1e-3))
         percentiles.append(np.percentile(soft_minimum(distance, temperature[-1]), PERCENTILES))
     starts = [time[phase == p].min() if (phase == p).any() else 1.0 for p in range(phases)]
@@ -145,6 +148,17 @@ def quotas(sizes: np.ndarray, count: int) -> np.ndarray:
         i = int(np.where(able, gain if surplus < 0 else -gain, -np.inf).argmax())
         quota[i] += 1 if surplus < 0 else -1
     return quota
+
+
+def distances_to_others(rows: np.ndarray, owner: np.ndarray, prototypes: np.ndarray, owners: np.ndarray) -> np.ndarray:
+    """Return ``distances``, infinite where row and prototype are of the same demonstration; rows that this leaves nothing are left out.
+
+    ``owner`` int [R] and ``owners`` int [M] say which demonstration each is of. Where all rows would be left out all distances count.
+    """
+    distance = distances(rows, prototypes)
+    others = np.where(owner[:, None] == owners[None], np.inf, distance)
+    compared = np.isfinite(others).any(1)
+    return others[compared] if compared.any() else distance
 
 
 def distances(rows: np.ndarray, prototypes: np.ndarray) -> np.ndarray:

@@ -1,10 +1,12 @@
 """Phases come from where and when demonstrations are, and their distances are those that guidance computes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from robowm.guidance.phases import PERCENTILES, find_phases, nearest_others, ordered, quotas, soft_minimum
+from robowm.guidance.phases import PERCENTILES, distances_to_others, find_phases, nearest_others, ordered, quotas, soft_minimum
 from robowm.guidance.targets import Targets
 
 SEEN = 3
@@ -32,14 +34,26 @@ def test_each_place_is_a_phase_in_the_order_of_time(found):
 
 
 def test_thresholds_are_percentiles_of_the_distances_that_guidance_computes(found):
-    rows = np.concatenate(demonstrations())
-    targets = Targets.of(found, torch.from_numpy(rows), SEEN)
+    episodes = demonstrations()
+    targets = Targets.of(found, torch.from_numpy(np.concatenate(episodes)), SEEN)
     for phase in range(3):
-        inside = torch.from_numpy(rows[rows[:, :3].argmax(1) == phase])
-        distance = targets.soft_distance(inside, torch.full((len(inside),), phase))
-        expected = np.percentile(distance.numpy(), PERCENTILES)
+        distance = []
+        for episode in episodes:  # each against the prototypes of the others
+            own = (found.prototypes[phase][:, None] == episode[None]).all(-1).any(1)
+            others = replace(targets, valid=targets.valid & ~torch.from_numpy(own))
+            inside = torch.from_numpy(episode[episode[:, :3].argmax(1) == phase])
+            distance.append(others.soft_distance(inside, torch.full((len(inside),), phase)).numpy())
+        expected = np.percentile(np.concatenate(distance), PERCENTILES)
         np.testing.assert_allclose(found.percentiles[phase], expected, rtol=1e-3, atol=1e-4)
     assert torch.allclose(targets.threshold(30), torch.from_numpy(found.percentiles[:, 2])) and targets.threshold(None).isinf().all()
+
+
+def test_a_single_demonstration_is_compared_with_itself():
+    rows, prototypes = np.eye(3), np.eye(3)[:2]
+    alone = distances_to_others(rows, np.zeros(3, int), prototypes, np.zeros(2, int))
+    np.testing.assert_allclose(alone, np.linalg.norm(rows[:, None] - prototypes[None], axis=-1), atol=1e-6)
+    apart = distances_to_others(rows, np.array([0, 1, 1]), prototypes, np.array([0, 0]))
+    assert apart.shape == (2, 2) and np.isfinite(apart).all()
 
 
 def test_how_far_demonstrations_are_apart_leaves_their_own_moments_out(found):
