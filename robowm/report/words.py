@@ -9,6 +9,7 @@ from robowm.report.schema import FIDELITY, SHARES, lower_is_better, task_and_act
 from robowm.report.study import action_set_label, arm_order, is_control, is_new, pairs_of, rows_of, tasks
 
 MINUS = "\N{MINUS SIGN}"
+MOST_LINES = 8  # on pairs of world models, at the head of a page
 
 
 def percent(share: float) -> str:
@@ -70,16 +71,39 @@ def headline(results: Mapping[str, Any]) -> list[str]:
 
 
 def _compared_models(results: Mapping[str, Any]) -> list[str]:
-    """Return a line per task and pair of world models: the difference of each metric and what can be said of it."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    """Return lines about pairs of world models: the difference of each metric and what can be said of it. Of many pairs, one line a task:
+    how every arm stands to what the first pair is measured against, in the first metric."""
+    found: dict[str, dict[tuple[str, str], list[Mapping[str, Any]]]] = {}
     for pair in results["pairs"]:
         metric = pair["metric"].removesuffix("@mean")
         if metric.partition("/")[0] in FIDELITY and metric != pair["metric"] and not (is_control(pair["a"]) or is_control(pair["b"])):
-            size = f"{number(pair['diff'], metric, signed=True)} {interval(pair, signed=True)}"
-            known = f", p = {p_value(pair['p'])}" if pair.get("p") is not None else ""
-            said = f"{metric.replace('/', ' ')} {size} ({verdict(pair)}{known})"
-            found.setdefault((pair["task"], pair["a"], pair["b"]), []).append(said)
-    return [f"{a} against {b} on {action_set_label(task)}: {'; '.join(said)}." for (task, a, b), said in found.items()]
+            found.setdefault(pair["task"], {}).setdefault((pair["a"], pair["b"]), []).append(pair)
+    count = sum(map(len, found.values()))
+    if count <= MOST_LINES:
+        return [_model_line(task, *arms, pairs) for task, by_arms in found.items() for arms, pairs in by_arms.items()]
+    lines = [_standing(task, [pairs[0] for pairs in by_arms.values()]) for task, by_arms in found.items()]
+    return [*lines, f"All {count} comparisons of world models, in every metric, stand below."]
+
+
+def _standing(task: str, pairs: Sequence[Mapping[str, Any]]) -> str:
+    """Return a line on each arm against the first pair's ``b``."""
+    base, metric = pairs[0]["b"], pairs[0]["metric"].removesuffix("@mean")
+    groups: dict[str, list[str]] = {"better": [], "worse": [], "no sure difference": []}
+    for pair in pairs:
+        if pair["b"] == base:
+            groups[verdict(pair)].append(f"{pair['a']} {number(pair['diff'], metric, signed=True)} {interval(pair, signed=True)}")
+    said = "; ".join(f"{name}: {', '.join(arms)}" for name, arms in groups.items() if arms)
+    return f"Against {base} on {action_set_label(task)}, {metric.replace('/', ' ')}: {said}."
+
+
+def _model_line(task: str, a: str, b: str, pairs: Sequence[Mapping[str, Any]]) -> str:
+    said = []
+    for pair in pairs:
+        metric = pair["metric"].removesuffix("@mean")
+        size = f"{number(pair['diff'], metric, signed=True)} {interval(pair, signed=True)}"
+        known = f", p = {p_value(pair['p'])}" if pair.get("p") is not None else ""
+        said.append(f"{metric.replace('/', ' ')} {size} ({verdict(pair)}{known})")
+    return f"{a} against {b} on {action_set_label(task)}: {'; '.join(said)}."
 
 
 def _not_sure(pairs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -51,6 +51,19 @@ def test_a_sentence_holds_difference_interval_and_n():
     assert line == "On pick_place, +real succeeds 22.0 points more often than base [+17.0, +27.0], n = 1,500."
 
 
+def test_many_comparisons_of_world_models_become_one_line_a_task():
+    found = results()
+    pairs = [("rl", "base", 0.4), ("plain", "base", 0.02), ("random", "base", -0.5), *(("rl", f"other{i}", 0.1) for i in range(9))]
+    found["pairs"] = [{**pair(TASK, a, b, diff, half=0.05), "metric": "psnr/wrist@mean"} for a, b, diff in pairs]
+    lines = headline(found)
+    assert (
+        "Against base on pick_place, expert actions, psnr wrist: better: rl +0.40 [+0.35, +0.45]; "
+        "worse: random \N{MINUS SIGN}0.50 [\N{MINUS SIGN}0.55, \N{MINUS SIGN}0.45]; "
+        "no sure difference: plain +0.02 [\N{MINUS SIGN}0.03, +0.07]."
+    ) in lines
+    assert "All 12 comparisons of world models, in every metric, stand below." in lines and not any("other3" in line for line in lines)
+
+
 def test_world_models_are_compared_in_words_and_controls_are_not():
     found = results()
     one = {**pair(TASK, "rl", "base", 0.4, half=0.1), "metric": "psnr/wrist@mean", "p": 1.2e-7}
