@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 
+from robowm.data.store import EpisodeStore
 from robowm.report.arms import is_published
 from robowm.report.films import episode_film
 from robowm.report.folders import Artefact, of_kind
@@ -49,11 +50,11 @@ def imagined_videos(artefacts: Sequence[Artefact]) -> list[Video]:
 def store_videos(artefacts: Sequence[Artefact]) -> list[Video]:
     """Return evenly spread episodes of every store; of stores that differ in the training seed alone, the first one's.
 
-    A unit that was kept without its episodes (see units.py) has none to show.
+    A unit that was kept without its episodes (see units.py) has none to show, nor has a store of states alone.
     """
     groups: dict[tuple[str, str], Artefact] = {}
     for artefact in of_kind(artefacts, "store"):
-        if not (artefact.folder / "zarr.json").is_file():
+        if not (artefact.folder / "zarr.json").is_file() or not EpisodeStore.open(artefact.folder).spec.cameras:
             continue
         groups.setdefault((artefact.record["config"].get("task", ""), artefact.folder.name), artefact)
     films = []
