@@ -71,6 +71,8 @@ def run(
     _, opened, inputs = open_shares([entry.path for entry in entries])
     if margin < 0:
         raise UserError(f"margin={margin}; it must be at least 0")
+    if empty := [store.path for store in opened if not store.lengths.sum()]:
+        raise UserError(f"{empty[0]} holds no steps to weigh; record some or leave it out")
     loaded = None if critics is None else load_critics(critics, encoder, device)
     if loaded is not None:
         inputs["critics"] = loaded[2]["fingerprint"]
@@ -88,10 +90,11 @@ def run(
     arrays["weight"] = found.weight.float().numpy()
     ends = np.cumsum([int(store.lengths.sum()) for store in opened])[:-1]
     split = {key: np.split(array, ends) for key, array in arrays.items()}
+    made_by = {"critics": inputs.get("critics", ""), "weighting": fingerprint_json(config)}
     sidecars = []
     for i, store in enumerate(opened):
         own = {key: parts[i] for key, parts in split.items()}
-        write_sidecar(store, name, own, inputs={key: inputs[key] for key in ("critics",) if key in inputs})
+        write_sidecar(store, name, own, inputs=made_by)
         sidecars.append(fingerprint_arrays(own))
     facts = {"sidecars": sidecars, "measured": measured}
     write_artefact(output_dir, kind=KIND, fingerprint=fingerprint_json(sidecars), inputs=inputs, config=config, **facts)
