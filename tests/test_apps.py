@@ -80,6 +80,15 @@ def made(root):
             *("guide", *ENV, *HORIZON, "episodes=4", "keep_failures=true", "policy.guide.lower=null", "policy.guide.upper=null"),
             *(f"policy.path={made('base')}", f"policy.dynamics={made('dynamics')}", f"policy.phases={made('phases')}"),
         ],
+        "expert_rollouts": lambda: ["rollout", *ENV, "actor=expert", "max_steps=60", "policy.noise=0.02", "episodes=6"],
+        "critics": lambda: [
+            *("train-critics", "size=debug", f"encoder={made('base')}", "any_policy=true"),
+            f"stores=[{{path: {made('expert_rollouts')}}}, {{path: {made('rollouts')}}}]",
+        ],
+        "weights": lambda: [
+            *("weigh", "size=debug", f"critics={made('critics')}", "weighting.min_successes=1"),
+            f"stores=[{{path: {made('demos')}}}, {{path: {made('expert_rollouts')}}}, {{path: {made('rollouts')}}}]",
+        ],
         "improve": lambda: ["improve", "size=debug", f"init_from={made('base')}", f"stores=[{{path: {made('demos')}}}]"],
         "evaluate": lambda: ["evaluate", *ENV, *HORIZON, "arm=base", f"policy.path={made('base')}", "purpose=tuning", "first_seed=50000"],
         "evaluate_world_model": lambda: [
@@ -114,6 +123,7 @@ def made(root):
 
 NAMES = (
     *("demos", "base", "rollouts", "world_model", "rl_world_model", "success", "imagined", "improve", "dynamics", "guided"),
+    *("critics", "weights"),
     *("evaluate", "evaluate_world_model", "evaluate_imagined", "bench"),
 )
 
@@ -138,9 +148,10 @@ def test_a_finished_run_returns_at_once_and_another_request_is_refused(name, mad
     cut_off(monkeypatch, after=1)  # any work at all would be interrupted
     robowm(*made.recipes[name](), f"output_dir={folder}")
     assert (folder / "artefact.json").stat().st_mtime_ns == before
-    trained = ("base", "world_model", "success", "improve", "rl_world_model", "dynamics")
+    trained = ("base", "world_model", "success", "improve", "rl_world_model", "dynamics", "critics")
     key = "seed=1" if name in trained else "max_steps=13"
-    key = {"evaluate_world_model": "horizon=8", "evaluate_imagined": "episodes=1", "bench": "horizon=8"}.get(name, key)
+    others = {"evaluate_world_model": "horizon=8", "evaluate_imagined": "episodes=1", "bench": "horizon=8", "weights": "margin=3"}
+    key = others.get(name, key)
     assert main([str(word) for word in [*made.recipes[name](), key, f"output_dir={folder}"]]) == 2
     assert key.split("=")[0] in capfd.readouterr().err
 
@@ -194,6 +205,25 @@ def test_guidance_made_for_another_policy_is_refused(made, tmp_path, capfd):
     words = [*made.recipes["guided"](), f"policy.path={made('improve')}", f"output_dir={tmp_path / 'out'}"]
     assert main([str(word) for word in words]) == 2
     assert "find phases for it" in capfd.readouterr().err
+
+
+def test_every_weighting_is_written_beside_the_stores_and_read_by_training(made, tmp_path):
+    made("weights")
+    stores = [f"{{path: {made(name)}}}" for name in ("demos", "expert_rollouts")]
+    for name in ("filtered", "iwr", "everything"):
+        words = [f"critics={made('critics')}"] if name == "everything" else []
+        robowm("weigh", f"weighting={name}", *words, f"stores=[{', '.join(stores)}]", f"output_dir={tmp_path / name}")
+        assert read_artefact(tmp_path / name)["measured"]["effective_share"] > 0
+    weighed = ", ".join(f"{store[:-1]}, weights: {name}}}" for store, name in zip(stores, ("habc", "everything"), strict=True))
+    robowm("improve", "size=debug", f"init_from={made('base')}", f"stores=[{weighed}]", f"output_dir={tmp_path / 'better'}")
+    assert {"store0.weights", "store1.weights"} < read_artefact(tmp_path / "better")["inputs"].keys()
+    weight = read_sidecar(EpisodeStore.open(made("expert_rollouts")), "filtered")["weight"]
+    assert weight.mean() == pytest.approx(1, abs=1e-5)
+
+
+def test_weighing_by_critics_without_critics_is_one_line(made, tmp_path, capfd):
+    assert main(["weigh", f"stores=[{{path: {made('demos')}}}]", f"output_dir={tmp_path / 'out'}"]) == 2
+    assert "give critics=" in capfd.readouterr().err
 
 
 def test_a_bench_becomes_results_and_a_page(made, tmp_path):

@@ -40,9 +40,10 @@ def keys_of(verb, config):
 
 
 RECIPES = [("improve", f"recipe={name}") for name in choices(CONFIGS, "recipe")]
+WEIGHTINGS = [("weigh", f"weighting={name}") for name in choices(CONFIGS, "weighting")]
 
 
-@pytest.mark.parametrize("words", [*((verb,) for verb in VERBS), *RECIPES], ids=" ".join)
+@pytest.mark.parametrize("words", [*((verb,) for verb in VERBS), *RECIPES, *WEIGHTINGS], ids=" ".join)
 def test_keys_are_the_keywords_of_run(words):
     verb, config = words[0], composed(*words)
     run = find(config.get("run", app_of(verb).run), config["trusted"])
@@ -98,6 +99,8 @@ def test_every_number_of_a_size_is_used():
         ("train-world-model", "world_model"),
         ("improve", "tracking"),
         ("improve", "recipe"),
+        ("train-critics", "steps_to_go"),
+        ("weigh", "weighting"),
         ("bench", "suite"),
         ("bench", "env"),
         ("flywheel", "stages"),

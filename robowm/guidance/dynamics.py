@@ -24,9 +24,9 @@ from robowm.data.shares import StoreShare, open_shares
 from robowm.data.spec import ACTION
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
-from robowm.guidance.latents import Latents
 from robowm.nn.mlp import ResidualMlp
-from robowm.policy.lerobot import DenoisingAdapter, load_policy
+from robowm.policy.latents import Latents, load_denoiser
+from robowm.policy.lerobot import DenoisingAdapter
 from robowm.train.distributed import Precision, pick_device
 from robowm.train.learner import Learner, derive_seed, fit
 from robowm.train.log import Tracker
@@ -131,7 +131,7 @@ def run(
     """
     output_dir = Path(output_dir)
     shares, opened, inputs = open_shares(stores)
-    adapter = load_guidable(encoder, device=device)
+    adapter = load_denoiser(encoder, device=device)
     inputs["policy"] = adapter.weights
     network = {"skip": skip, "width": width, "depth": depth, "dropout": dropout}
     config = {"stores": [share.settings() for share in shares], "network": network, "steps": steps, "optim": asdict(optim)}
@@ -195,14 +195,6 @@ def check_skip(skip: int, policy: DenoisingAdapter) -> None:
     planned = sum(offset >= 0 for offset in policy.family.offsets(policy.model.config)[1])
     if not 1 <= skip <= planned:
         raise UserError(f"skip={skip}; the policy plans {planned} actions from the current step on, so choose 1 to {planned}")
-
-
-def load_guidable(path: Path | str, **options: Any) -> DenoisingAdapter:
-    """Load a policy whose sampler can be guided; see ``load_policy``."""
-    policy = load_policy(path, **options)
-    if not isinstance(policy, DenoisingAdapter):
-        raise UserError(f"{path} is a policy of type {policy.model.config.type!r}; only diffusion and smolvla can be guided")
-    return policy
 
 
 def load_dynamics(path: Path | str, policy: DenoisingAdapter) -> LatentDynamics:

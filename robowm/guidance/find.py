@@ -19,10 +19,10 @@ from safetensors.numpy import load_file, save_file
 from robowm.artefacts import claim, fingerprint_files, fingerprint_json, read_artefact, write_artefact, write_json
 from robowm.data.shares import StoreShare, open_shares
 from robowm.errors import UserError
-from robowm.guidance.dynamics import encoded, load_guidable
-from robowm.guidance.latents import Latents
+from robowm.guidance.dynamics import encoded
 from robowm.guidance.phases import Phases, find_phases
 from robowm.guidance.targets import Targets
+from robowm.policy.latents import Latents, load_denoiser
 from robowm.policy.lerobot import DenoisingAdapter
 
 KIND = "phases"
@@ -48,7 +48,7 @@ def run(
     """
     output_dir = Path(output_dir)
     shares, opened, inputs = open_shares(stores)
-    adapter = load_guidable(encoder, device=device)
+    adapter = load_denoiser(encoder, device=device)
     inputs["policy"] = adapter.weights
     settings = {"phases": phases, "prototypes": prototypes, "clusters_per_phase": clusters_per_phase}
     settings |= {"temperature_percentile": temperature_percentile, "seed": seed}

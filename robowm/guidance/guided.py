@@ -19,11 +19,11 @@ from torch import Tensor
 
 from robowm.artefacts import fingerprint_json, read_artefact
 from robowm.data.spec import ACTION
-from robowm.guidance.dynamics import LatentDynamics, load_dynamics, load_guidable
+from robowm.guidance.dynamics import LatentDynamics, load_dynamics
 from robowm.guidance.find import load_targets
-from robowm.guidance.latents import Latents
 from robowm.guidance.pcg import Moment
 from robowm.guidance.targets import Targets
+from robowm.policy.latents import Latents, load_denoiser
 from robowm.policy.lerobot import DenoisingAdapter, Recent
 from robowm.policy.steps import Step
 from robowm.types import Controller, Obs
@@ -125,7 +125,7 @@ def load_guided(
     ddim_steps: int | None = None,
 ) -> GuidedPolicy:
     """Return the policy folder ``path``, guided by ``guide`` with ``dynamics`` and ``phases``: finished folders that were made for it."""
-    policy = load_guidable(path, device=device, infer_width=infer_width, ddim_steps=ddim_steps)
+    policy = load_denoiser(path, device=device, infer_width=infer_width, ddim_steps=ddim_steps)
     targets = load_targets(phases, policy)
     net = load_dynamics(dynamics, policy)
     name = f"{policy.name}-guided-{fingerprint_of(guide, dynamics, phases)}"

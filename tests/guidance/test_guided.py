@@ -9,11 +9,11 @@ import torch
 from robowm.data.fake import fake_episode, fake_spec
 from robowm.guidance.dynamics import LatentDynamics
 from robowm.guidance.guided import GuidedPolicy
-from robowm.guidance.latents import Latents
 from robowm.guidance.lpb import Lpb
 from robowm.guidance.pcg import Pcg
 from robowm.guidance.phases import find_phases
 from robowm.guidance.targets import Targets
+from robowm.policy.latents import Latents
 from robowm.protocols import Policy, Tells
 from robowm.rollout import run_episodes
 from robowm.types import Controller

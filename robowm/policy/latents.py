@@ -13,6 +13,7 @@ normalised so sharply that one toppled object would outweigh everything else.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from robowm.data.store import EpisodeStore
-from robowm.policy.lerobot import DenoisingAdapter, Recent
+from robowm.errors import UserError
+from robowm.policy.lerobot import DenoisingAdapter, Recent, load_policy
 from robowm.types import Episode
 
 STATE = "state"
@@ -75,3 +77,11 @@ class Latents:
         self.policy.check(store.spec.to_json())
         cameras = list(self.policy.inputs.cameras)
         return [self.of_episode(store.episode(i, cameras=cameras)) for i in range(len(store))]
+
+
+def load_denoiser(path: Path | str, **options: Any) -> DenoisingAdapter:
+    """Load a policy whose context is known by name, as guidance and critics need it; see ``load_policy``."""
+    policy = load_policy(path, **options)
+    if not isinstance(policy, DenoisingAdapter):
+        raise UserError(f"{path} is a policy of type {policy.model.config.type!r}; guidance and critics know diffusion and smolvla")
+    return policy
