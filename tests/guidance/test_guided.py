@@ -110,7 +110,7 @@ def test_guided_plans_lead_nearer_to_the_demonstrations(guide, kind, request):
 
 
 def test_episodes_carry_the_controller_of_each_replan_and_what_was_told():
-    guided = make_guided(guide=replace(ALWAYS, lower=60, upper=None), change=0.01)
+    guided = make_guided(guide=replace(ALWAYS, lower=40, upper=None), change=0.01)
     assert isinstance(guided, Policy) and isinstance(guided, Tells)
     rollouts = list(run_episodes(ReplayEnv(4), guided, range(4), max_steps=20, kind=guided.kind))
     for rollout in rollouts:
