@@ -75,7 +75,7 @@ def made(root):
             *("train-dynamics", "size=debug", f"encoder={made('base')}"),
             f"stores=[{{path: {made('demos')}}}, {{path: {made('rollouts')}}}]",
         ],
-        "phases": lambda: ["find-phases", "size=debug", f"encoder={made('base')}", f"stores=[{{path: {made('demos')}}}]"],
+        "phases": lambda: ["find-phases", "size=debug", "phases=1", f"encoder={made('base')}", f"stores=[{{path: {made('demos')}}}]"],
         "guided": lambda: [
             *("guide", *ENV, *HORIZON, "episodes=4", "keep_failures=true", "policy.guide.lower=null", "policy.guide.upper=null"),
             *(f"policy.path={made('base')}", f"policy.dynamics={made('dynamics')}", f"policy.phases={made('phases')}"),
