@@ -80,7 +80,7 @@ def made(root):
             *("guide", *ENV, *HORIZON, "episodes=4", "keep_failures=true", "policy.guide.lower=null", "policy.guide.upper=null"),
             *(f"policy.path={made('base')}", f"policy.dynamics={made('dynamics')}", f"policy.phases={made('phases')}"),
         ],
-        "expert_rollouts": lambda: ["rollout", *ENV, "actor=expert", "max_steps=60", "policy.noise=0.02", "episodes=6"],
+        "expert_rollouts": lambda: ["rollout", *ENV, "actor=expert", "max_steps=80", "episodes=6"],
         "critics": lambda: [
             *("train-critics", "size=debug", f"encoder={made('base')}", "any_policy=true"),
             f"stores=[{{path: {made('expert_rollouts')}}}, {{path: {made('rollouts')}}}]",
