@@ -11,7 +11,7 @@ from robowm.errors import UserError
 from robowm.types import Obs
 from sim.experts import OpenLoop
 from sim.experts.noise import smooth
-from sim.metaworld.tasks import metaworld, task_name
+from sim.metaworld.tasks import OBSERVATION, metaworld, task_name
 
 REACH = 0.01  # metres that an action of 1 moves the set-point per simulation step
 LOW, HIGH = (-0.20, 0.50, 0.06), (0.20, 0.88, 0.25)  # metres: where the waypoints of MetaworldOpenLoop lie
@@ -46,7 +46,7 @@ class MetaworldExpert:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Constant")  # a script that asks for more than full speed gets full speed
             # A copy for each: some scripts write into what they see.
-            wanted = np.array([self._script.get_action(truth.copy()) for truth in obs.environment_state[:, -1]])
+            wanted = np.array([self._script.get_action(truth.copy()) for truth in obs.environment_state[:, -1, :OBSERVATION]])
         if self._noise:
             noise, memory = smooth(memory, rngs, 1, self._noise)
             wanted[:, :3] = wanted[:, :3].clip(-1, 1) + noise[:, 0, :3]

@@ -16,7 +16,8 @@ STATE_NAMES = ("x", "y", "z", "opening")
 ACTION_NAMES = ("x", "y", "z", "gripper")
 OBJECTS = [f"{k}_{part}" for k in ("first", "second") for part in ("x", "y", "z", "q1", "q2", "q3", "q4")]
 NOW = [*(f"hand_{name}" for name in STATE_NAMES), *OBJECTS]
-ENVIRONMENT_STATE_NAMES = (*NOW, *(f"before_{name}" for name in NOW), "goal_x", "goal_y", "goal_z")
+WAYS = [f"{way}_{axis}" for way in ("hand_to_first", "first_to_goal") for axis in "xyz"]
+ENVIRONMENT_STATE_NAMES = (*NOW, *(f"before_{name}" for name in NOW), "goal_x", "goal_y", "goal_z", *WAYS)
 MIN_SIZE, MAX_SIZE = 32, 256
 
 
@@ -25,9 +26,10 @@ class MetaworldEnv(BatchedEnv):
 
     Actions f32 [N, H, 4]: x, y, z and gripper in [-1, 1] (beyond is clipped). 1 moves the set-point of the hand by 1 cm in each simulation
     step of 1/80 s; the gripper opens at -1 and closes at +1. Proprioception f32 [N, K, 4]: the hand's x, y, z in metres and how far it is
-    open, 0 to 1. Environment state f32 [N, K, 39]: Meta-World's full observation, that is hand and objects now and one simulation step
-    earlier, then the goal; zeros where a task has one object. Control runs at 80 / ``repeat`` Hz. Success is Meta-World's own signal, the
-    reward is 1 where it holds. In some tasks the goal shows as a ball, as in Meta-World's own pictures.
+    open, 0 to 1. Environment state f32 [N, K, 45]: Meta-World's full observation, that is hand and objects now and one simulation step
+    earlier, then the goal (zeros where a task has one object), and after it the ways from hand to object and from object to goal. Control
+    runs at 80 / ``repeat`` Hz. Success is Meta-World's own signal, the reward is 1 where it holds. In some tasks the goal shows as a ball,
+    as in Meta-World's own pictures.
 
     Start states depend on (task, seed) alone and are those of a new Meta-World environment after ``seed(s)`` and ``reset()``.
 

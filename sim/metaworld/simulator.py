@@ -14,7 +14,7 @@ import mujoco
 import numpy as np
 
 from robowm.errors import UserError
-from sim.metaworld.tasks import SENTENCES, metaworld
+from sim.metaworld.tasks import OBSERVATION, SENTENCES, metaworld
 
 STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 PROPRIOCEPTION = slice(0, 4)  # of Meta-World's observation: hand x, y, z, opening
@@ -62,7 +62,7 @@ class Simulator:
         space = env.sawyer_observation_space
         env._last_stable_obs = np.hstack([now, now, env._get_pos_goal()]).clip(space.low, space.high)
         start = self.save()
-        self.goal_holds = bool(env.evaluate_state(self.observe()[1], np.zeros(4, np.float32))[1]["success"])
+        self.goal_holds = bool(env.evaluate_state(self.observe()[1][:OBSERVATION], np.zeros(4, np.float32))[1]["success"])
         self.load(np.append(start[:-1], self.goal_holds))  # judging writes attributes
 
     def step(self, action: np.ndarray) -> None:
@@ -75,9 +75,11 @@ class Simulator:
         self.goal_holds = bool(info["success"])
 
     def observe(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the hand f64 [4] and Meta-World's observation f64 [39]: 18 numbers now, the same one simulation step earlier, the goal."""
-        seen = self._env._last_stable_obs.copy()
-        return seen[PROPRIOCEPTION], seen
+        """Return the hand f64 [4] and f64 [45]: Meta-World's observation (18 numbers now, the same one simulation step earlier, the goal),
+        then the way from hand to first object and from there to the goal."""
+        seen = self._env._last_stable_obs
+        hand, thing, goal = seen[:3], seen[4:7], seen[36:39]
+        return seen[PROPRIOCEPTION], np.concatenate([seen, thing - hand, goal - thing])
 
     def save(self) -> np.ndarray:
         """Return f64 [D], all that the future depends on. None is kept as NaN."""

@@ -7,6 +7,7 @@ from types import ModuleType
 
 from robowm.errors import UserError, nearest
 
+OBSERVATION = 39  # numbers of Meta-World's own observation
 SENTENCES = {  # as in the Meta-World data sets, so that a policy trained on those knows them
     "assembly": "Pick up a nut and place it onto a peg",
     "basketball": "Dunk the basketball into the basket",
