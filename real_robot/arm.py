@@ -1,8 +1,8 @@
 """A connected robot behind the guard: fresh observations without waiting for slow ones, commands that are always within limits.
 
 Two threads touch the robot: the reader, which asks for an observation when told to, and whoever sends. One lock keeps them apart, as buses
-of motors want; cameras run in threads of their own below lerobot's Robot, so a frame is taken whenever the camera has one, not when the loop
-asks. An observation that does not come in time leaves the last one in place, which grows old, and the guard holds the robot.
+of motors want; cameras run in threads of their own below lerobot's Robot, so a frame is taken whenever the camera has one, not when we
+ask. An observation that does not come in time leaves the last one in place, which grows old, and the guard holds the robot.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Arm:
             return self._transmit(self.guard.command(target, seen.age(self.clock.now()), enabled=enabled))
 
     def stop(self, reason: str) -> Sent | None:
-        """Emergency stop, from any thread: stand still where the robot was last seen, at once and for good. None where it was set before."""
+        """Emergency stop, from any thread: stand still where the robot was last seen, at once and for good. None where it was so before."""
         if not self.estop.set(reason):
             return None
         with self._guarded:

@@ -2,8 +2,8 @@
 
     M actions left of the plan that is being executed, H actions of a fresh one, A entries each
 
-A fresh plan was begun d steps ago, so its first d actions belong to the past. What is left of it takes over at once, or is faded in over the
-next steps, or was sampled so that it agrees with what was executed meanwhile (real-time chunking, arXiv 2506.07339).
+A fresh plan was begun d steps ago, so its first d actions belong to the past. What is left of it takes over at once, or is faded in over
+the next steps, or was sampled so that it agrees with what was executed meanwhile (real-time chunking, arXiv 2506.07339).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from real_robot.spool import Spool, set_aside
 from robowm.artefacts import claim, read_artefact
 from robowm.data.lerobot import export_lerobot
 from robowm.data.sidecar import write_sidecar
-from robowm.data.store import EpisodeStore, StoreSpec
+from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
 from robowm.jsonl import append_lines, recover_lines
 from robowm.progress import Progress
@@ -62,9 +62,9 @@ def run(
 ) -> dict[str, Any]:
     """Record ``episodes`` episodes of ``task`` at ``fps`` and return their counts.
 
-    Without ``policy.path`` a person demonstrates (kind demo); with it the policy acts, and a person takes over, recovers, corrects and gives
-    back (kind rollout, or human where somebody did). ``robot`` and ``teleop`` are lerobot's configs, ``operator`` hears the person. Episodes
-    are numbered from ``first_seed`` (default: the first of demonstrations or of rollouts), which is also what a simulated scene starts from.
+    Without ``policy.path`` a person demonstrates (kind demo); with it the policy acts, and a person takes over, recovers, corrects and
+    gives back (kind rollout, or human where somebody did). ``robot`` and ``teleop`` are lerobot's configs, ``operator`` hears the person.
+    Episodes are numbered from ``first_seed`` (default: the first of demonstrations or of rollouts); simulated scenes start from it.
     ``image_size`` (height, width) scales pictures, ``gripper`` says (open, closed) of the action named so. A rewind goes back ``rewind_s``
     seconds, and further to a state that the demonstrations in store ``familiar_to`` know. ``lerobot_dir`` gets a LeRobotDataset of it all.
     ``view`` shows it in Rerun. UserError in one line, also for an emergency stop; the same command goes on.

@@ -1,4 +1,4 @@
-"""lerobot's robots and teleoperators from a config node, and what a store needs to know of them. Nothing of lerobot loads before it is asked.
+"""lerobot's robots and teleoperators from a config node, and what a store needs to know of them. Nothing of lerobot is loaded before.
 
 A node holds ``type`` and the keys of lerobot's config class of that type: {type: so101_follower, port: /dev/ttyACM0, id: black,
 cameras: {front: {type: opencv, index_or_path: 0, width: 640, height: 480, fps: 30}}}.

@@ -33,10 +33,9 @@ class TeleopPilot:
         self._index = {name: spec.state_names.index(name) for name in spec.action_names if name in spec.state_names}
         self._follows = bool(teleop.feedback_features) and callable(getattr(teleop, "enable_torque", None))
         self._driven = False
-        self.lacks: list[str] = sorted(set(spec.action_names) - set(teleop.action_features))
-        if self.lacks:
+        if lacks := sorted(set(spec.action_names) - set(teleop.action_features)):
             raise UserError(
-                f"teleop {teleop.name!r} gives {', '.join(teleop.action_features)}, the robot wants {self.lacks[0]!r} too; use a matching one"
+                f"teleop {teleop.name!r} gives {', '.join(teleop.action_features)}, the robot wants {lacks[0]!r} too; use a matching one"
             )
 
     def follow(self, seen: Seen) -> None:

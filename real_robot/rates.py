@@ -27,7 +27,7 @@ def achieved_hz(ticks: Sequence[float]) -> float | None:
 
 @dataclass
 class Pace:
-    """Deadlines of a loop at a fixed rate. A tick that comes late shortens the next wait; one that is late by a period or more starts anew."""
+    """Deadlines of a loop at a fixed rate. A tick that comes late shortens the next wait; one late by a period or more starts anew."""
 
     clock: Clock
     period: float

@@ -50,6 +50,7 @@ class Body:
     arm: Arm
     crew: Crew
     home: np.ndarray | None  # f64 [A] where episodes begin; None: wherever the scene puts it
+    hold_limit_s: float  # see Safety
 
 
 def plan_body(robot: Mapping[str, Any], *, fps: float, image_size, gripper) -> tuple[Any, StoreSpec]:
@@ -89,7 +90,7 @@ def body(
             stack.callback(pilot.close)
         home = None if hasattr(device, "reset_scene") else pose_of(arm.fresh().state, spec)
         crew = Crew(operator, person, pilot, DeadMan(safety.dead_man and pilot is not None, safety.dead_man_s))
-        yield Body(arm, crew, home)
+        yield Body(arm, crew, home, safety.hold_limit_s)
 
 
 def load(policy: Mapping[str, Any], spec: StoreSpec, task: str) -> Any | None:

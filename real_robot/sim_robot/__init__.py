@@ -1,6 +1,6 @@
 """A lerobot plug-in without hardware: the tabletop as a Robot, a scripted person and a keyboard as Teleoperators.
 
-lerobot's own commands find it with ``--robot.discover_packages_path=real_robot.sim_robot``, or once plugins/lerobot_robot_robowm is installed.
+lerobot's own commands find it with ``--robot.discover_packages_path=real_robot.sim_robot``, or with plugins/lerobot_robot_robowm installed.
 """
 
 from real_robot.sim_robot.cameras import SimCamera, SimCameraConfig

@@ -1,4 +1,4 @@
-"""The simulated robot's cameras: lerobot cameras whose pictures one thread renders at their rate, delivers late, loses or stops delivering."""
+"""The simulated robot's cameras: lerobot cameras one thread renders their pictures, delivers them late, loses some or stalls."""
 
 from __future__ import annotations
 

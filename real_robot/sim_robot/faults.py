@@ -39,7 +39,7 @@ def noisy(frame: np.ndarray, deviation: float, rng: np.random.Generator) -> np.n
 
 
 def stalls(duration_s: float, every_s: float, stall_s: float, rng: np.random.Generator) -> list[tuple[float, float]]:
-    """Return (start, end) of the stalls that begin within ``duration_s`` seconds: gaps between them are exponential with mean ``every_s``."""
+    """Return (start, end) of the stalls that begin within ``duration_s`` seconds; gaps are exponential with mean ``every_s``."""
     found, at = [], 0.0
     while every_s > 0 and stall_s > 0:
         at += rng.exponential(every_s)

@@ -1,4 +1,4 @@
-"""A keyboard as a lerobot teleoperator: teleop.type=robowm_keyboard. Any terminal will do, also over SSH; every press moves a target a little.
+"""A keyboard as a lerobot teleoperator: teleop.type=robowm_keyboard. Any terminal will do; every press moves a target a little.
 
 Each action has a pair of keys, in the order of ``names``: a d, s w, f r, q e, j l, k i, and o p for the last, which is usually the gripper.
 """

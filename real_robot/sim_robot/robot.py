@@ -54,7 +54,7 @@ class RobowmSimRobot(Robot):
     @cached_property
     def observation_features(self) -> dict[str, Any]:
         size = self.config.image_size
-        return {**dict.fromkeys(ACTION_NAMES, float), **{name: (size, size, 3) for name in self.cameras}}
+        return {**dict.fromkeys(ACTION_NAMES, float), **dict.fromkeys(self.cameras, (size, size, 3))}
 
     @cached_property
     def action_features(self) -> dict[str, type]:

@@ -1,8 +1,8 @@
 """A tabletop scene that lives in real time, or ``speed`` times as fast: physics catch up with the clock whenever somebody looks or acts.
 
-The hand follows its set-point, and the set-point follows the goal that was sent, no faster than a motor controller would let it (0.5 m/s, 5
-rad/s). Cameras run in one thread of their own, as cameras do. States and actions are those of the tabletop: x, y, z (metres), yaw (radians),
-gripper (0 open .. 1 closed).
+The hand follows its set-point, and the set-point follows the goal that was sent, no faster than a motor controller would let it (0.5 m/s,
+5 rad/s). Cameras run in one thread of their own, as cameras do. States and actions are those of the tabletop: x, y, z (metres), yaw
+(radians), gripper (0 open .. 1 closed).
 """
 
 from __future__ import annotations
