@@ -101,9 +101,8 @@ def limited(
 ) -> tuple[np.ndarray, np.ndarray, frozenset[Why]]:
     """Return the next command f64 [A] on the way to ``target`` f64 [A], its speed f64 [A], and what was limited.
 
-    ``last`` f64 [A] is the command before, ``dt`` seconds ago, and ``speed`` f64 [A] how fast it moved. The command reaches the target
-    without overshooting: at distance d it moves at most -a dt / 2 + sqrt((a dt / 2)^2 + 2 a d), from which steps of a dt brake in time.
-    The workspace goes before everything else.
+    ``last`` f64 [A] is the command before, ``dt`` seconds ago, and ``speed`` f64 [A] how fast it moved. A target that stands still is reached
+    without overshooting. The workspace goes before everything else.
     """
     inside = np.clip(target, limits.low, limits.high)
     why = {Why.WORKSPACE} if (np.abs(inside - target) > TOLERANCE).any() else set()
@@ -113,13 +112,22 @@ def limited(
     if (np.abs(capped - wanted) > TOLERANCE).any():
         why.add(Why.VELOCITY)
     bounded = np.isfinite(limits.acceleration)
-    a = np.where(bounded, limits.acceleration, 0.0)
-    braking = -a * dt / 2 + np.sqrt((a * dt / 2) ** 2 + 2 * a * np.abs(way))
+    a = np.where(bounded, limits.acceleration, 1.0)
+    braking = _braking(np.abs(way), a * dt, dt)
     smooth = np.where(bounded, np.clip(np.clip(capped, -braking, braking), speed - a * dt, speed + a * dt), capped)
     if (np.abs(smooth - capped) > TOLERANCE).any():
         why.add(Why.ACCELERATION)
     command = np.clip(last + smooth * dt, limits.low, limits.high)
     return command, (command - last) / dt, frozenset(why)
+
+
+def _braking(distance: np.ndarray, change: np.ndarray, dt: float) -> np.ndarray:
+    """Return the highest speed f64 [A] from which ``distance`` f64 [A] can be covered while braking by at most ``change`` f64 [A] a step.
+
+    In m steps at speeds v, v - change, ... v - (m - 1) change, of which the last is at most ``change``.
+    """
+    steps = np.maximum(np.ceil((np.sqrt(1 + 8 * distance / (change * dt)) - 1) / 2), 1)
+    return distance / (steps * dt) + change * (steps - 1) / 2
 
 
 def standing(names: Sequence[str], pose: np.ndarray) -> np.ndarray:
