@@ -54,11 +54,20 @@ def _make(key: str, node: Mapping[str, Any], base: type, make: Any, packages: Se
     _check_keys(key, node, base.get_choice_class(kind))
     try:
         return make(draccus.decode(base, {name: value for name, value in node.items() if value is not None}))
-    except (draccus.utils.DecodingError, TypeError, ValueError, ImportError) as error:
+    except (draccus.utils.DecodingError, TypeError, ValueError, ImportError, UserError) as error:
+        if (said := _user_error(error)) is not None:
+            raise said from error
         text = " ".join(str(error).split())
         missing = isinstance(error, ImportError) or "not installed" in text
         hint = f"; install its driver: {EXTRA}" if missing else "; see lerobot's config class of this type for its keys"
         raise UserError(f"{key} {kind!r} cannot be made: {text[:300]}{hint}") from error
+
+
+def _user_error(error: BaseException | None) -> UserError | None:
+    """Return what one of our own settings had to say, below what draccus made of it."""
+    while error is not None and not isinstance(error, UserError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _register(packages: Sequence[str]) -> None:

@@ -101,8 +101,8 @@ def limited(
 ) -> tuple[np.ndarray, np.ndarray, frozenset[Why]]:
     """Return the next command f64 [A] on the way to ``target`` f64 [A], its speed f64 [A], and what was limited.
 
-    ``last`` f64 [A] is the command before, ``dt`` seconds ago, and ``speed`` f64 [A] how fast it moved. A target that stands still is reached
-    without overshooting. The workspace goes before everything else.
+    ``last`` f64 [A] is the command before, ``dt`` seconds ago, and ``speed`` f64 [A] how fast it moved. A target that stands still is
+    reached without overshooting. The workspace goes before everything else.
     """
     inside = np.clip(target, limits.low, limits.high)
     why = {Why.WORKSPACE} if (np.abs(inside - target) > TOLERANCE).any() else set()

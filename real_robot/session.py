@@ -183,7 +183,8 @@ class _Episode:
                 break
             if (end := self._tick(seen, played)) is not None:
                 break
-        played.last, played.end = arm.fresh(), end
+        stale = seen.age(arm.clock.now()) > arm.guard.stale_s and end in (Event.SUCCESS, Event.FAILURE)
+        played.last, played.end = arm.fresh() if stale else seen, end
         played.report = self._report()
         return played
 

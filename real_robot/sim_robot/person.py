@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from real_robot.sim_robot.world import World
 
 NEAR = 0.005  # metres by which the distance still to go must fall to count as progress
+RECOVERY_S = 0.4  # seconds that a recovery takes at least
 
 
 class ScriptedOperator:
@@ -71,12 +72,12 @@ class ScriptedOperator:
             return [*said, Event.QUALITY_5 if mode in (Mode.DEMO, Mode.POLICY) else Event.QUALITY_3, Event.SUCCESS]
         state, truth = self._world.truth()
         now = self._world.clock.now()
-        if mode != self._mode:
-            self._mode, self._best, self._best_at = mode, np.inf, now
+        if mode != self._mode or step == 0:  # before the first step the policy may think as long as it likes
+            self._mode, self._best, self._best_at, self._since = mode, np.inf, now, now
             self._world.person = "recovery" if mode == Mode.RECOVERY else ""
         if mode == Mode.POLICY and self._watches and held == 0 and self._stuck(state, truth, now):
             said.append(Event.REWIND if self._drives_back else Event.TAKE_OVER)
-        if mode == Mode.RECOVERY and recovered(state, self._closed):
+        if mode == Mode.RECOVERY and now - self._since > RECOVERY_S and recovered(state, self._closed):
             said.append(Event.CORRECT)
         return said
 

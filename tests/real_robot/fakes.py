@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,8 +16,8 @@ class FakeRobot:
     """Two joints that are at once where they are told to be."""
 
     name = "fake"
-    observation_features = {"a.pos": float, "gripper.pos": float, "front": (8, 8, 3)}
-    action_features = {"a.pos": float, "gripper.pos": float}
+    observation_features: ClassVar = {"a.pos": float, "gripper.pos": float, "front": (8, 8, 3)}
+    action_features: ClassVar = {"a.pos": float, "gripper.pos": float}
 
     def __init__(self):
         self.pose = {"a.pos": 0.0, "gripper.pos": 0.0}
@@ -51,8 +52,8 @@ class FakeTeleop:
     """Always wants one pose."""
 
     name = "fake_teleop"
-    feedback_features = {}
-    action_features = {"a.pos": float, "gripper.pos": float}
+    feedback_features: ClassVar = {}
+    action_features: ClassVar = {"a.pos": float, "gripper.pos": float}
 
     def __init__(self, pose=(1.0, 0.5)):
         self.pose, self.is_connected, self.fed = pose, False, []
