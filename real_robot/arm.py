@@ -55,6 +55,7 @@ class Arm:
         self.robot, self.spec, self.clock = robot, spec, clock
         self.period = 1 / spec.fps
         self.estop = EmergencyStop()
+        self.stopped: Sent | None = None  # what an emergency stop sent
         self.read_errors: Counter[str] = Counter()
         self.guard = Guard(spec.action_names, limits, self.period, stale_s)
         self._bus, self._guarded = threading.Lock(), threading.Lock()
@@ -170,7 +171,8 @@ class Arm:
         with self._guarded:
             seen = self._seen
             current = seen is not None and self.clock.now() - seen.at <= self.guard.stale_s
-            return self._transmit(self.guard.hold(Why.STOPPED, pose_of(seen.state, self.spec) if current else None))
+            self.stopped = self._transmit(self.guard.hold(Why.STOPPED, pose_of(seen.state, self.spec) if current else None))
+            return self.stopped
 
     def _transmit(self, command: Command) -> Sent:
         values = {name: float(value) for name, value in zip(self.spec.action_names, command.action, strict=True)}
