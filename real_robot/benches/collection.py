@@ -73,11 +73,11 @@ def rows(store: EpisodeStore, lines: list[dict], memory: list[dict]) -> list[Eva
 
 
 def growth(memory: list[dict]) -> list[EvalRow]:
-    """Return how much resident memory grew after the warm-up, in MiB: the mean of the last tenth of samples minus the first tenth's."""
+    """Return how much resident memory grew after the warm-up, in MiB: the median of the last tenth of samples minus the first tenth's."""
     if not memory:
         raise UserError("the memory of collect was not sampled; delete the stage's folder and run the bench again")
     last = [line["rss_mib"] for line in memory if line["pid"] == memory[-1]["pid"]]
     kept = np.array(last[int(len(last) * WARM_UP) :])
     part = max(len(kept) // 10, 1)
     peak = counted("collect", "rss_mib/collect@max", float(max(last)), len(last))
-    return [counted("collect", "rss_growth", float(kept[-part:].mean() - kept[:part].mean()), len(kept)), peak]
+    return [counted("collect", "rss_growth", float(np.median(kept[-part:]) - np.median(kept[:part])), len(kept)), peak]
