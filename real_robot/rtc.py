@@ -7,7 +7,8 @@ At each sampling step the clean estimate x0 of the plan is pulled towards the ru
 
     x0' = x0 + min(strength, (spread^2 + signal^2) / signal) J^T (w (y - x0)),     J = dx0 / dx_t
 
-where x_t = signal * plan + spread * noise: sqrt(abar_t) and sqrt(1 - abar_t) of diffusion, 1 - t and t of a flow.
+A step moves the plan no further than it is off, which a denoiser that is poor at high noise would otherwise multiply. Here
+x_t = signal * plan + spread * noise: sqrt(abar_t) and sqrt(1 - abar_t) of diffusion, 1 - t and t of a flow.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ class RealTime:
                 error = (weight * (target - estimate)).detach()
                 pull = torch.autograd.grad(estimate, x, error)[0]
             gain = min(self.strength, (step.spread**2 + step.signal**2) / max(step.signal, 1e-6))
-            return x_t, clean + gain * pull
+            move = gain * pull
+            longest = error.norm() / move.norm().clamp_min(1e-12)
+            return x_t, clean + move * longest.clamp_max(1.0)
 
         return adjust
 
