@@ -91,6 +91,7 @@ def run(
         with body(device, spec, **people) as made, Progress(output_dir, episodes, "collect", done=len(store)) as progress:
             session = Session(made.arm, made.crew, how, watcher(view, spec))
             _record_all(session, made, store, log_of, progress, first, episodes, task, round)
+            session.go_home(made.home)
     return _seal(store, log_of.lines, inputs, {**config, "round": round}, lerobot_dir, device.name)
 
 

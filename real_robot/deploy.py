@@ -95,6 +95,7 @@ def run(
                 line = _line(played, seed, max_steps, made)
                 append_lines(output_dir / EPISODES, [{**labels, **line, **played.report}])
                 progress.advance(1, success=line["success"])
+            session.go_home(made.home)
     return _finish(output_dir, inputs, config, [first, first + episodes - 1])
 
 

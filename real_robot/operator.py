@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import sys
+import time
 from typing import TYPE_CHECKING, Protocol
 
 from real_robot.keys import Keys, release, terminal
@@ -61,6 +62,10 @@ class Operator(Protocol):
         """Tell whether there was a sign of the dead-man key since the last call."""
         ...
 
+    def let_go(self, why: str) -> None:
+        """Wait until the robot may be disconnected, after which its motors may let go; ``why`` says what ended the program early."""
+        ...
+
     def close(self) -> None:
         """End."""
         ...
@@ -103,6 +108,14 @@ class KeyboardOperator:
         """See Operator."""
         held, self._held = self._held, False
         return held
+
+    def let_go(self, why: str) -> None:
+        """See Operator: enter says so."""
+        print(f"\r{why}\nThe robot holds its place. Support it, then press enter: its motors may let go.", file=sys.stderr, flush=True)
+        self._preparing = True
+        self._drain()
+        while Event.READY not in self._drain():
+            time.sleep(0.02)
 
     def close(self) -> None:
         """See Operator."""

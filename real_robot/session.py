@@ -87,8 +87,7 @@ class Session:
         """
         crew, arm = self.crew, self.arm
         pace, taken = Pace(arm.clock, arm.period), False
-        if home is not None:
-            self.drive(home)
+        self.go_home(home)
         crew.operator.prepare(seed)
         while True:
             self._check_stop()
@@ -104,6 +103,11 @@ class Session:
                     crew.teleop.take(seen)
                     taken = True
                 arm.send(crew.teleop.target(), seen)
+
+    def go_home(self, home: np.ndarray | None) -> None:
+        """Drive to ``home`` f64 [A], where that is known: robots may let go of their motors when they are disconnected."""
+        if home is not None:
+            self.drive(home)
 
     def drive(self, pose: np.ndarray, patience_s: float = 20.0) -> None:
         """Move to ``pose`` f64 [A] within the limits, at a third of their velocity; UserError where it is not reached in time."""

@@ -90,7 +90,11 @@ def body(
             stack.callback(pilot.close)
         home = None if hasattr(device, "reset_scene") else pose_of(arm.fresh().state, spec)
         crew = Crew(operator, person, pilot, DeadMan(safety.dead_man and pilot is not None, safety.dead_man_s))
-        yield Body(arm, crew, home, safety.hold_limit_s)
+        try:
+            yield Body(arm, crew, home, safety.hold_limit_s)
+        except (UserError, KeyboardInterrupt) as error:
+            operator.let_go(str(error) or "interrupted")
+            raise
 
 
 def load(policy: Mapping[str, Any], spec: StoreSpec, task: str) -> Any | None:

@@ -19,7 +19,7 @@ from robowm.types import EvalRow
 
 FPS, SIZE = 30, 128
 EPISODE_S = 60
-WARM_UP = 0.1  # share of the run before which memory may still grow: caches fill
+WARM_UP_S = 150.0  # seconds in which memory may still grow, where the run is longer: the first episodes are saved
 SAMPLE_S = 2.0
 MEMORY = "memory.jsonl"
 
@@ -77,7 +77,8 @@ def growth(memory: list[dict]) -> list[EvalRow]:
     if not memory:
         raise UserError("the memory of collect was not sampled; delete the stage's folder and run the bench again")
     last = [line["rss_mib"] for line in memory if line["pid"] == memory[-1]["pid"]]
-    kept = np.array(last[int(len(last) * WARM_UP) :])
+    settled = [line["rss_mib"] for line in memory if line["pid"] == memory[-1]["pid"] and line["seconds"] > WARM_UP_S]
+    kept = np.array(settled or last)
     part = max(len(kept) // 10, 1)
     peak = counted("collect", "rss_mib/collect@max", float(max(last)), len(last))
     return [counted("collect", "rss_growth", float(np.median(kept[-part:]) - np.median(kept[:part])), len(kept)), peak]

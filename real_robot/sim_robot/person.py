@@ -89,6 +89,9 @@ class ScriptedOperator:
         """See Operator."""
         return self._holds
 
+    def let_go(self, why: str) -> None:
+        """See Operator: nothing can fall."""
+
     def close(self) -> None:
         """See Operator."""
 

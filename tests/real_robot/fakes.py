@@ -96,6 +96,9 @@ class Script:
     def holding(self):
         return self.holds()
 
+    def let_go(self, why):
+        self.why = why
+
     def close(self):
         self.closed = True
 

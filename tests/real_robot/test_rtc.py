@@ -57,7 +57,7 @@ def test_a_fresh_plan_agrees_with_what_is_executed_while_it_is_made(policy):
     none, left = np.zeros((0, action.shape[1]), np.float32), action[4:14]
     free, _ = RealTime().plan(made, obs, made.start(1), np.random.default_rng(0), none, 0)
     bound, _ = RealTime().plan(made, obs, made.start(1), np.random.default_rng(0), left, 4)
-    assert distance(made, bound, left, 4) < 0.3 * distance(made, free, left, 4)
+    assert distance(made, bound, left, 4) < 0.7 * distance(made, free, left, 4)
     weak, _ = RealTime(strength=0.2).plan(made, obs, made.start(1), np.random.default_rng(0), left, 4)
     assert distance(made, bound, left, 4) < distance(made, weak, left, 4)
 

@@ -173,8 +173,8 @@ def test_an_emergency_stop_ends_the_episode_with_the_robot_standing():
 
 
 def test_the_rate_is_kept_and_reported():
-    _, played, _ = play(Script(), Counting(), fps=50.0, max_steps=50)
-    assert played.report["achieved_hz"] == pytest.approx(50.0, rel=0.1) and played.report["ticks"] >= 50
+    _, played, _ = play(Script(), Counting(), fps=10.0, max_steps=15)
+    assert played.report["achieved_hz"] == pytest.approx(10.0, rel=0.15) and played.report["ticks"] == 16
 
 
 # ------------------------------------------------------------------ pure parts

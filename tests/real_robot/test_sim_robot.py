@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -267,6 +268,13 @@ def test_a_person_at_the_keyboard_says_events_holds_the_key_and_stops(terminal):
     assert not operator.holding() and not arm.stopped
     press("\x1b")
     wait_for(lambda: arm.stopped == ["key esc"])
+    waiting = threading.Thread(target=operator.let_go, args=("emergency stop",))
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()  # the motors hold until somebody supports the arm
+    press("\n")
+    waiting.join(5)
+    assert not waiting.is_alive()
 
 
 # ------------------------------------------------------------------ lerobot's SO-101 classes on a fake bus
@@ -279,6 +287,8 @@ class FakeBus:
         self.port, self.motors, self.is_connected, self.is_calibrated = port, motors, False, True
         self.place = dict.fromkeys(motors, 30.0 if "leader" in port else 0.0)
         self.torque = []
+        if "follower" in port:
+            FakeBus.follower = self
 
     def connect(self):
         self.is_connected = True
@@ -323,6 +333,7 @@ def test_an_so101_pair_is_collected_from_through_lerobots_own_classes(tmp_path, 
     steps = np.abs(np.diff(episode.action[:, 0]))
     assert episode.action[-1, 0] > 10 and steps.max() <= 120 / 30 + 1e-3  # the follower slides to the leader within its velocity limit
     assert EpisodeStore.open(tmp_path / "demos").spec.gripper == (100.0, 0.0)
+    assert FakeBus.follower.place["shoulder_pan"] == pytest.approx(0.0, abs=0.1)  # it went home before it was let go
 
 
 class OneSecond:
@@ -344,6 +355,9 @@ class OneSecond:
 
     def holding(self):
         return True
+
+    def let_go(self, why):
+        pass
 
     def close(self):
         assert world_of("nobody") is None
