@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,11 +87,11 @@ class Ledger:
         names = sorted(str(path.relative_to(root).with_suffix("")) for path in root.rglob("*.json"))
         return {name: entry.output for name in names if (entry := self.read(name)) and entry.output is not None}
 
-    def unfinished(self, stages: Iterable[str], gathered: str) -> list[str]:
-        """Return the units here that lack the result of one of ``stages``."""
+    def unfinished(self, stages_of: Callable[[str], Iterable[str]], gathered: str) -> list[str]:
+        """Return the units here that lack the result of one of their stages, ``stages_of(unit)``."""
         results, root = self.results(), self._root / LEDGER
         units = sorted(path.name for path in root.iterdir() if path.name != gathered) if root.is_dir() else []
-        return [unit for unit in units if any(f"{unit}/{stage}" not in results for stage in stages)]
+        return [unit for unit in units if any(f"{unit}/{stage}" not in results for stage in stages_of(unit))]
 
     def _path(self, name: str) -> Path:
         return self._root / LEDGER / f"{name}.json"

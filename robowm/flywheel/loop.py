@@ -15,7 +15,7 @@ from robowm.errors import UserError
 from robowm.flywheel.display import Display, Shown, clock
 from robowm.flywheel.ledger import Entry, Ledger, request_of
 from robowm.flywheel.processes import Running, printed, start, stop, tail
-from robowm.flywheel.stages import Stage, expand, makespan, order, unit_name
+from robowm.flywheel.stages import Stage, expand, makespan, of_train_seed, order, train_seed_of, unit_name
 from robowm.locks import exclusive
 from robowm.progress import read_progress
 
@@ -70,7 +70,7 @@ def run(
         loop = _Loop(units, requests, ledger, display, workers, threads, tuple(command))
         loop.run()
     status = dict(loop.status)
-    open_units = ledger.unfinished(stages, GATHERED)
+    open_units = ledger.unfinished(lambda unit: of_train_seed(stages, train_seed_of(unit)), GATHERED)
     if last and not loop.failed and not open_units:
         with exclusive(output_dir / GATHERED, wait_s=GATHER_WAIT_S):
             gathered = _Loop(last, requests, ledger, display, workers, threads, tuple(command), extra_inputs=ledger.results())

@@ -3,7 +3,7 @@
 In an override ``{name}`` stands for the folder of the stage ``name`` of the same unit, ``{task}`` and ``{train_seed}`` for the unit, a name
 from ``offsets`` for ``first + per_train_seed * train_seed``, and one from ``per_task`` for what it holds for the unit's task. A stage needs
 those whose folders it names, and those under ``needs``. An override ``~key`` takes ``key`` out again, for experiments that change a list of
-stages.
+stages. A stage with ``train_seeds`` exists in the units of those seeds alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from robowm.errors import UserError, nearest
 PLACEHOLDER = re.compile(r"\{([\w-]+)\}")
 PLAIN = re.compile(r"^[A-Za-z_./-][\w./@+-]*$")  # strings that Hydra reads as they stand
 WORDS_WITH_MEANING = {"true", "false", "null", "nan", "inf"}  # ... but for these
-KEYS = {"verb", "overrides", "needs", "minutes"}
+KEYS = {"verb", "overrides", "needs", "minutes", "train_seeds"}
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,15 @@ def expand(
                 **numbers,
                 **{name: _of_task(name, values, task) for name, values in per_task.items()},
             }
-            found += [_stage(name, node, stages, facts, common) for name, node in stages.items()]
+            own = of_train_seed(stages, train_seed)
+            found += [_stage(name, node, own, facts, common) for name, node in own.items()]
     order(found)
     return found
+
+
+def of_train_seed(stages: Mapping[str, Mapping[str, Any]], train_seed: int) -> dict[str, Mapping[str, Any]]:
+    """Return the stages that a unit of ``train_seed`` has."""
+    return {name: node for name, node in stages.items() if train_seed in (node.get("train_seeds") or [train_seed])}
 
 
 def _of_task(name: str, values: Mapping[str, Any], task: str) -> Any:
@@ -72,6 +78,11 @@ def _of_task(name: str, values: Mapping[str, Any], task: str) -> Any:
 def unit_name(task: str, train_seed: int) -> str:
     """Return the folder of a unit below the flywheel's ``output_dir``."""
     return f"{task}-{train_seed}"
+
+
+def train_seed_of(unit: str) -> int:
+    """Return the training seed in a unit's name."""
+    return int(unit.rsplit("-", 1)[1])
 
 
 def _stage(name: str, node: Mapping[str, Any], stages: Mapping[str, Any], facts: Mapping[str, Any], common: Mapping[str, Any]) -> Stage:

@@ -69,9 +69,14 @@ def pairs(found: Mapping[tuple[str, str], Scores], wanted: Sequence[Mapping[str,
 
 
 def _pairs(task: str, a: str, b: str, ours: Scores, theirs: Scores) -> list[dict[str, Any]]:
-    if ours.starts != theirs.starts:
+    """Compare two arms over the training seeds that both have."""
+    sides = [
+        dict(zip((starts[0][0] for starts in one.starts), zip(one.starts, one.values, strict=True), strict=True)) for one in (ours, theirs)
+    ]
+    both = [seed for seed in sides[0] if seed in sides[1]]  # controls may have run for fewer training seeds
+    if not both or any(sides[0][seed][0] != sides[1][seed][0] for seed in both):
         raise UserError(f"{task}: {a} and {b} were evaluated on different episodes or training seeds; evaluate both on the same")
-    differences = tuple(x - y for x, y in zip(ours.values, theirs.values, strict=True))
+    differences = tuple(sides[0][seed][1] - sides[1][seed][1] for seed in both)
     mean, low, high = interval(differences)
     pooled = np.concatenate(differences)
     kept = []

@@ -23,6 +23,7 @@ from robowm.report.study import (
     is_new,
     pairs_of,
     rows_of,
+    task_and_actions,
     tasks,
 )
 from robowm.report.style import BLUE, GREEN, GREY, INK, ORANGE, PAPER, PURPLE, RULE, SKY, VERMILION, house_style, new_figure, quiet, to_png
@@ -87,12 +88,13 @@ def pairs_figure(results: Mapping[str, Any], task: str, metric: str = "success")
 def draw_pairs(axes: Axes, pairs: Sequence[Mapping[str, Any]], metric: str, slots: float | None = None) -> None:
     """Draw ``pairs`` from top to bottom, with room for ``slots`` of them."""
     axes.axvline(0, color=INK, linewidth=0.9)
+    decibels = metric.startswith("psnr/")
     for y, pair in enumerate(pairs):
         sure = pair["low"] > 0 or pair["high"] < 0
         colour = GREY if not sure else BLUE if (pair["diff"] > 0) != lower_is_better(metric) else VERMILION
         axes.plot([pair["low"], pair["high"]], [y, y], color=colour, linewidth=2.4, solid_capstyle="butt")
         axes.plot(pair["diff"], y, "o", color=colour, markersize=6.5, markerfacecolor=colour if sure else PAPER)
-        text = minus(f"{100 * pair['diff']:+.1f}" if metric in SHARES else f"{pair['diff']:+.3g}")
+        text = minus(f"{100 * pair['diff']:+.1f}" if metric in SHARES else f"{pair['diff']:+.2f}" if decibels else f"{pair['diff']:+.3g}")
         axes.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=8.5)
     axes.set_yticks(range(len(pairs)), [f"{pair['a']}\nminus {pair['b']}" for pair in pairs])
     axes.set_ylim(max(len(pairs), slots or 0) - 0.5, -0.5)
@@ -191,21 +193,51 @@ def strip_figure(strip: Strip, shown: int = SHOWN) -> Figure:
     return figure
 
 
-def readme_figure(results: Mapping[str, Any], strips: Sequence[Strip]) -> bytes:
-    """Return one PNG of at most 300 kB: the first film strip (if any) above the arms and paired differences of every task."""
-    names = tasks(results)
+def readme_figure(results: Mapping[str, Any], strips: Sequence[Strip]) -> bytes | None:
+    """Return one PNG of at most 300 kB, or None where there is nothing to draw.
+
+    The first film strip (if any) stands above the arms and paired differences of every task, or, in a study of world models, above the
+    paired differences of their PSNR.
+    """
+    names, compared = tasks(results), _compared(results)
     counts = [(len(rows_of(results, task=task, metric="success")), len(pairs_of(results, task=task, metric="success"))) for task in names]
     heights = [strip_height(strip, SHOWN, WIDE) + 0.3 for strip in strips[:1]]
     heights += [0.95 + ROW * max(arms, 1.5 * pairs) for arms, pairs in counts]
+    if not names and compared:
+        heights.append(0.95 + 1.5 * ROW * max(map(len, compared.values())))
+    if not heights:
+        return None
     with house_style():
         figure = new_figure(WIDE, sum(heights))
         parts = list(np.atleast_1d(figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0)))
         for strip in strips[:1]:
             title = f"The world model from one real frame ({action_set_label(strip.task)}): truth above prediction"
             draw_strip(parts.pop(0), strip, SHOWN, (WIDE, heights[0]), title)
-        for part, task in zip(parts, names, strict=True):
+        for part, task in zip(parts, names, strict=False):
             _draw_task(part, results, task, f"{task.rpartition('/')[2]}: success" if len(names) > 1 else "Success in the simulator")
+        if not names and compared:
+            _draw_fidelity(parts[0], compared)
     return _at_most(figure, README_BYTES)
+
+
+def _compared(results: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return {task: paired differences of PSNR over whole rollouts}, of the first camera and at the sampler's own temperature."""
+    metrics = [p["metric"] for p in results["pairs"] if p["metric"].startswith("psnr/") and p["metric"].endswith("@mean")]
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    shown = pairs_of(results, metric=metrics[0]) if metrics else []
+    for pair in [pair for pair in shown if "@t" not in pair["a"]]:
+        found.setdefault(pair["task"], []).append(pair)
+    return found
+
+
+def _draw_fidelity(part: SubFigure, compared: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    panels = np.atleast_1d(part.subplots(1, len(compared)))
+    for axes, (task, pairs) in zip(panels, compared.items(), strict=True):
+        draw_pairs(axes, pairs, pairs[0]["metric"])
+        axes.set_title(f"{task_and_actions(task)[1].replace('_', '-')} actions", fontsize=9)
+        axes.set_xlabel(f"PSNR (dB), {max(pair['n'] for pair in pairs):,} rollouts")
+        if axes is not panels[0]:
+            axes.tick_params(axis="y", labelleft=False)
 
 
 def _draw_task(part: SubFigure, results: Mapping[str, Any], task: str, title: str) -> None:

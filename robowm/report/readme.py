@@ -1,4 +1,7 @@
-"""Keeps the README's tables equal to ``results/*.json``: ``python -m robowm.report.readme`` rewrites what stands between the markers."""
+"""Keeps the tables of README.md and docs/results.md equal to ``results/*.json``.
+
+``python -m robowm.report.readme`` rewrites what stands between the markers of each.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ from robowm.report.study import arm_order
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 MODEL_METRICS = ("psnr", "ssim", "lpips")
 MODEL_ARMS = ("world_model", "copy_last", "shuffled_actions")
-BASELINES = ("base", "teacher_forcing@seconds", "self_forwarded@seconds")  # beside which a post-trained world model is shown
+POST_TRAINED = ("self_rollout", "rl", "self_forwarded+rl", "self_rollout+rl")  # world models shown beside ...
+BASELINES = ("base", "teacher_forcing@seconds", "self_forwarded@seconds", "self_rollout")  # ... these
+PAGES = {"README.md": ("demo",), "docs/results.md": None}  # which studies a page shows; None: all
 
 
 def tables(studies: Sequence[Mapping[str, Any]]) -> str:
@@ -24,18 +29,19 @@ def tables(studies: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(_study(study) for study in studies)
 
 
-def rewrite(text: str, studies: Sequence[Mapping[str, Any]]) -> str:
-    """Return ``text`` with the part between the markers made anew."""
+def rewrite(text: str, studies: Sequence[Mapping[str, Any]], page: str = "README.md") -> str:
+    """Return the ``text`` of a page with the part between the markers made anew."""
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
-        raise UserError(f"README.md lacks the markers {BEGIN} and {END}; put them where the tables belong")
+        raise UserError(f"{page} lacks the markers {BEGIN} and {END}; put them where the tables belong")
     return f"{head}{BEGIN}\n{tables(studies)}\n{END}{tail}"
 
 
-def committed(folder: Path) -> list[dict[str, Any]]:
-    """Return the results files under ``folder`` by name."""
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+def committed(folder: Path, page: str) -> list[dict[str, Any]]:
+    """Return the results files under ``folder`` that ``page`` shows, by name."""
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    return [study for study in found if PAGES[page] is None or study["study"] in PAGES[page]]
 
 
 def _study(study: Mapping[str, Any]) -> str:
@@ -81,8 +87,8 @@ def _models(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _post_trained(pairs: Sequence[Mapping[str, Any]]) -> str:
-    """Return the differences of world models post-trained by RL from the base and from the supervised arms that trained for as long."""
-    shown = [p for p in pairs if p["a"] in ("rl", "self_forwarded+rl") and p["b"] in BASELINES and p["metric"].endswith("@mean")]
+    """Return the differences of world models post-trained on their own rollouts from the base and from arms that trained for as long."""
+    shown = [p for p in pairs if p["a"] in POST_TRAINED and p["b"] in BASELINES and p["metric"].endswith("@mean")]
     metrics = list(dict.fromkeys(p["metric"] for p in shown if p["metric"].partition("/")[0] in MODEL_METRICS))
     if not metrics:
         return ""
@@ -96,9 +102,9 @@ def _post_trained(pairs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Rewrite README.md in the current folder from results/."""
-    readme = Path("README.md")
-    write_text(readme, rewrite(readme.read_text(), committed(Path("results"))))
+    """Rewrite the pages below the current folder from results/."""
+    for page in PAGES:
+        write_text(Path(page), rewrite(Path(page).read_text(), committed(Path("results"), page), page))
 
 
 if __name__ == "__main__":

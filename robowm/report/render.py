@@ -103,7 +103,11 @@ def publish(study: Study, output_dir: Path, max_bytes: int = page.PAGE_BYTES) ->
     paths = {name: output_dir / file for name, file in FILES.items()}
     write_results(paths["results"], study.results)
     write_text(paths["page"], page.build(study, size=max_bytes))
-    _write_bytes(paths["picture"], figures.readme_figure(study.results, study.strips))
+    picture = figures.readme_figure(study.results, study.strips)
+    if picture is None:
+        del paths["picture"]
+    else:
+        _write_bytes(paths["picture"], picture)
     print(format_table(study.results))
     print(f"page: {paths['page']}")
     return {name: str(path) for name, path in paths.items()}

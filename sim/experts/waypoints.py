@@ -32,7 +32,7 @@ class Phase:
 class Script:
     """One task's expert.
 
-    ``poses`` maps state [N, 5] and environment state [N, 10] to the hand poses [P, N, 4] that the P phases want; ``resume`` maps phase
+    ``poses`` maps state [N, 5] and environment state [N, 15] to the hand poses [P, N, 4] that the P phases want; ``resume`` maps phase
     int [N], state and environment state to the phase to go on with (an earlier one after a slip).
     """
 
@@ -50,7 +50,7 @@ class Progress:
 
 
 def plan(script: Script, state: np.ndarray, truth: np.ndarray, progress: Progress, chunk: int) -> tuple[np.ndarray, Progress]:
-    """Return ``chunk`` absolute targets f64 [N, H, 5] from state [N, 5] and environment state [N, 10], and the new progress.
+    """Return ``chunk`` absolute targets f64 [N, H, 5] from state [N, 5] and environment state [N, 15], and the new progress.
 
     The first is closed-loop; the others go on from where the hand and a held object are expected to be by then.
     """

@@ -160,7 +160,7 @@ class Batch:
         mujoco.mj_camlight(self._model, data)
 
     def _measure(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return state f32 [N, 5] and environment state f32 [N, 10], or 13 with the hidden numbers."""
+        """Return state f32 [N, 5] and environment state f32 [N, 15], or 18 with the hidden numbers."""
         n = len(self._seeds)
         qpos = np.array(self._positions[:n])
         gripper = qpos[:, self._fingers].mean(1, keepdims=True) / FINGER_TRAVEL
@@ -168,7 +168,8 @@ class Batch:
         place = np.array([position[0, :2] for position, _ in self._mocaps[:n]])
         quat = np.array([quat[0] for _, quat in self._mocaps[:n]])
         yaw = 2 * np.arctan2(quat[:, 3:], quat[:, :1])
-        truth = np.concatenate([qpos[:, self._object : self._object + 7], place, yaw, self._hidden[:n]], 1)
+        thing = qpos[:, self._object : self._object + 7]
+        truth = np.concatenate([thing, place, yaw, thing[:, :3] - state[:, :3], place - thing[:, :2], self._hidden[:n]], 1)
         return state.astype(np.float32), truth.astype(np.float32)
 
     def _look(self, active: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ MAX_STEPS = 80
 
 
 class TabletopGymEnv(gymnasium.Env):
-    """Observations: ``pixels`` {camera: uint8 [h, w, 3]} (absent without cameras), ``agent_pos`` f32 [5], ``environment_state`` f32 [10].
+    """Observations: ``pixels`` {camera: uint8 [h, w, 3]} (absent without cameras), ``agent_pos`` f32 [5], ``environment_state`` f32 [15].
 
     Actions f32 [5], see TabletopEnv. The reward is 1.0 when the goal holds after the step; ``info["is_success"]`` says the same.
     ``terminated`` is true at success, so that an episode ends there. The start state is a function of ``reset(seed=...)``, or of a

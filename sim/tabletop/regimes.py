@@ -25,7 +25,7 @@ class Regimes:
     lifted: float = 0.01  # metres above where the object began
 
     def __call__(self, episode: Episode) -> dict[str, np.ndarray]:
-        """Read the simulator's truth f32 [T+1, >= 10] and the hand's pose f32 [T+1, 5]."""
+        """Read the simulator's truth f32 [T+1, >= 15] and the hand's pose f32 [T+1, 5]."""
         truth = episode.environment_state
         if truth is None or truth.shape[1] < len(ENVIRONMENT_STATE_NAMES):
             found = None if truth is None else truth.shape[1]

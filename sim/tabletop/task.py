@@ -9,9 +9,11 @@ import numpy as np
 
 STATE_NAMES = ("x", "y", "z", "yaw", "gripper")  # of the hand, measured; gripper 0 = open .. 1 = closed
 ACTION_NAMES = STATE_NAMES  # the same quantities as targets
-ENVIRONMENT_STATE_NAMES = (
+ENVIRONMENT_STATE_NAMES = (  # like robomimic's object observation: also where things are from each other
     *("object_x", "object_y", "object_z", "object_qw", "object_qx", "object_qy", "object_qz"),
     *("target_x", "target_y", "target_yaw"),
+    *("hand_to_object_x", "hand_to_object_y", "hand_to_object_z"),
+    *("object_to_target_x", "object_to_target_y"),
 )
 
 
@@ -26,7 +28,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Task:
-    """A task. ``holds`` maps state [..., 5] and environment state [..., 10] to bool [...]: the goal is a function of what is recorded."""
+    """A task. ``holds`` maps state [..., 5] and environment state [..., 15] to bool [...]: the goal is a function of what is recorded."""
 
     name: str
     sentence: str
@@ -36,7 +38,7 @@ class Task:
 
 
 def object_yaw(environment_state: np.ndarray) -> np.ndarray:
-    """Return the object's heading [...] in radians from environment states [..., 10]."""
+    """Return the object's heading [...] in radians from environment states [..., 15]."""
     w, x, y, z = np.moveaxis(environment_state[..., 3:7], -1, 0)
     return np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
 

@@ -107,6 +107,14 @@ def test_final_stages_wait_for_units_that_are_not_finished_and_their_words_are_s
     assert "\nthe table\n" in capsys.readouterr().out
 
 
+def test_gathering_asks_of_a_unit_only_for_the_stages_of_its_training_seed(tmp_path):
+    final = {"gather": {"verb": "make", "overrides": {"value": 1}}}
+    stages = {name: {**node, "train_seeds": [0]} if name == "sum" else node for name, node in STAGES.items()}
+    assert "push-1/sum" not in flywheel(tmp_path, stages, train_seed=1, final=final)["stages"]
+    result = flywheel(tmp_path, stages, train_seed=0, final=final)["stages"]
+    assert {result[name]["status"] for name in ("push-0/sum", "all/gather")} == {"done"}
+
+
 def test_two_stages_run_side_by_side_with_one_thread_each(tmp_path):
     slow = {name: {"verb": "make", "overrides": {"value": 1, "pause": 1.5}} for name in ("one", "two")}
     began = time.monotonic()

@@ -40,6 +40,13 @@ def test_what_differs_between_tasks_comes_from_per_task():
         stages_of(nodes, ("lift",))
 
 
+def test_a_stage_may_exist_for_some_training_seeds_only():
+    nodes = {"base": {"verb": "v"}, "control": {"verb": "v", "train_seeds": [0], "needs": ["base"]}}
+    assert list(stages_of(nodes, train_seeds=(0, 1))) == ["push-0/base", "push-0/control", "push-1/base"]
+    with pytest.raises(UserError, match="needs 'control', which is no stage"):
+        stages_of({**nodes, "after": {"verb": "v", "needs": ["control"]}}, train_seeds=(1,))
+
+
 def test_an_override_can_be_taken_out_again_with_what_it_needs():
     nodes = {"y": {"verb": "v"}, "x": {"verb": "v", "overrides": {"a": "{y}", "b": 1, "~a": None}}}
     found = stages_of(nodes)["push-0/x"]

@@ -33,6 +33,13 @@ def test_a_study_without_strips_or_pairs_still_gives_a_picture():
     assert figures.readme_figure({**results(), "pairs": []}, [])[:4] == b"\x89PNG"
 
 
+def test_a_study_of_world_models_alone_shows_their_differences_and_nothing_gives_no_picture():
+    models = {"task": "discs/push:open_loop", "a": "rl", "b": "base", "metric": "psnr/top@mean"}
+    pairs = [models | {"diff": 0.5, "low": 0.25, "high": 0.75, "n": 768, "wins": 0.9, "losses": 0.1}] * 2
+    assert figures.readme_figure({**results(), "rows": [], "pairs": pairs}, [])[:4] == b"\x89PNG"
+    assert figures.readme_figure({**results(), "rows": [], "pairs": []}, []) is None
+
+
 @pytest.mark.parametrize(("length", "shown"), [(60, 13), (59, 13), (7, 13), (1, 13), (200, 9)])
 def test_shown_frames_are_evenly_spaced_so_that_the_ruler_is_true(length, shown):
     at = frames_shown(length, shown)

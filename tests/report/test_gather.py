@@ -145,6 +145,16 @@ def test_a_study_of_world_models_alone_needs_no_policy(tmp_path):
     assert (pair["a"], pair["b"], pair["wins"], pair["n"]) == ("rl", "base", 1.0, 20) and abs(pair["diff"] - 1) < 1e-6
 
 
+def test_a_control_of_fewer_training_seeds_is_compared_over_those(tmp_path):
+    for seed in (0, 1):
+        write(tmp_path / f"base{seed}", seed, arms={"base": 2.0})
+    write(tmp_path / "control", 1, shift=1.0, arms={"control": 2.0})
+    for a, b, diff in (("control", "base", 1.0), ("base", "control", -1.0)):
+        found = collect(tmp_path, pairs=[{"a": a, "b": b, "metric": "fidelity"}])["pairs"]
+        pair = next(pair for pair in found if pair["metric"] == "psnr/wrist@mean")
+        assert pair["n"] == 20 and pair["diff"] == pytest.approx(diff)
+
+
 def test_world_models_on_different_episodes_are_not_compared(tmp_path):
     write(tmp_path / "base", 0, arms={"base": 2.0})
     write(tmp_path / "rl", 0, arms={"rl": 2.0}, starts=range(60_000, 60_010))

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from robowm.errors import UserError
-from robowm.report.readme import BEGIN, END, committed, rewrite, tables
+from robowm.report.readme import BEGIN, END, PAGES, committed, rewrite, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,9 +29,15 @@ STUDY = {
 }
 
 
-def test_the_readme_says_what_the_results_say():
-    text = (ROOT / "README.md").read_text()
-    assert rewrite(text, committed(ROOT / "results")) == text, "run: python -m robowm.report.readme"
+@pytest.mark.parametrize("page", PAGES)
+def test_the_pages_say_what_the_results_say(page):
+    text = (ROOT / page).read_text()
+    assert rewrite(text, committed(ROOT / "results", page)) == text, "run: python -m robowm.report.readme"
+
+
+def test_every_results_file_is_shown_and_the_readme_shows_the_demo():
+    assert len(committed(ROOT / "results", "docs/results.md")) == len(list((ROOT / "results").glob("*.json")))
+    assert [study["study"] for study in committed(ROOT / "results", "README.md")] == ["demo"]
 
 
 def test_tables_show_arms_differences_and_fidelity_over_cameras():
@@ -43,12 +49,12 @@ def test_tables_show_arms_differences_and_fidelity_over_cameras():
 
 def test_post_trained_world_models_stand_beside_the_base_and_the_supervised_arms_of_equal_time():
     told = {"task": "discs/push", "diff": 0.5, "low": 0.25, "high": 0.75, "n": 768, "wins": 0.9, "losses": 0.1}
-    arms = [("rl", "base"), ("rl", "self_forwarded@seconds"), ("rl", "random_reward"), ("best_of_k", "base")]
+    arms = [("rl", "base"), ("rl", "self_forwarded@seconds"), ("self_rollout", "base"), ("rl", "random_reward"), ("best_of_k", "base")]
     pairs = [{**told, "a": a, "b": b, "metric": f"{m}/external@mean"} for a, b in arms for m in ("psnr", "ssim")]
     shown = tables([{**STUDY, "rows": [], "pairs": pairs}]).splitlines()
     assert "| task | world model, same episodes | psnr/external | ssim/external |" in shown
     cell = "+0.500 (+0.250 to +0.750), won 90%"
-    assert f"| discs/push | rl - base | {cell} | {cell} |" in shown and len([line for line in shown if cell in line]) == 2
+    assert f"| discs/push | rl - base | {cell} | {cell} |" in shown and len([line for line in shown if cell in line]) == 3
 
 
 def test_only_what_stands_between_the_markers_changes():

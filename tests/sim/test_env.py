@@ -60,6 +60,16 @@ def test_rewinding_and_replaying_gives_the_same_bits_and_pixels(gl, task):
     assert np.array_equal(other.step(replayed, all_on(4)).obs.frames["wrist"], first.obs.frames["wrist"])
 
 
+def test_the_simulators_truth_also_says_where_things_are_from_each_other():
+    env = TabletopEnv("push", n=2, cameras=())
+    obs = env.reset([0, 1])
+    truth, hand = obs.environment_state[:, 0], obs.state[:, 0, :3]
+    named = dict(zip(env.spec()["environment_state_names"], truth.T, strict=True))
+    apart = [named[f"hand_to_object_{axis}"] for axis in "xyz"]
+    np.testing.assert_allclose(np.stack(apart, 1), truth[:, :3] - hand, atol=1e-6)
+    np.testing.assert_allclose(named["object_to_target_y"], named["target_y"] - named["object_y"], atol=1e-6)
+
+
 def test_an_episode_does_not_depend_on_its_neighbours():
     def episodes(n, seeds):
         env = TabletopEnv("pick_place", n=n, cameras=())

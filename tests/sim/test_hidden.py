@@ -42,10 +42,10 @@ def test_the_start_that_a_seed_shows_does_not_change_with_what_is_hidden(gl, tas
     plain, *hidden = (TabletopEnv(task, n=4, image_size=32, hidden=h).reset(range(4)) for h in (0.0, 0.5, 1.0))
     for obs in hidden:
         assert np.array_equal(obs.state, plain.state)
-        assert np.array_equal(obs.environment_state[..., :10], plain.environment_state)
+        assert np.array_equal(obs.environment_state[..., :15], plain.environment_state)
         assert all(np.array_equal(obs.frames[camera], plain.frames[camera]) for camera in plain.frames)
-        assert len(np.unique(obs.environment_state[:, 0, 10:], axis=0)) == 4
-    half, whole = (np.log(obs.environment_state[:, 0, 10:]) for obs in hidden)
+        assert len(np.unique(obs.environment_state[:, 0, 15:], axis=0)) == 4
+    half, whole = (np.log(obs.environment_state[:, 0, 15:]) for obs in hidden)
     nominal = 2 * half - whole  # the same draws, stretched in the logarithm
     assert np.ptp(nominal, axis=0).max() < 1e-4 and 0.005 < np.exp(nominal[0, 0]) < 0.1, "kilograms"
 
@@ -55,7 +55,7 @@ def test_without_it_nothing_is_recorded_and_states_are_as_long_as_before():
     assert plain.spec()["environment_state_names"] == hidden.spec()["environment_state_names"][:-3]
     assert hidden.spec()["environment_state_names"][-3:] == list(HIDDEN_NAMES)
     sizes = [len(env.reset([0]).environment_state[0, 0]) for env in (plain, hidden)]
-    assert sizes == [10, 13] and hidden.get_state().shape[1] == plain.get_state().shape[1] + 3
+    assert sizes == [15, 18] and hidden.get_state().shape[1] == plain.get_state().shape[1] + 3
 
 
 def test_without_it_a_hit_ends_where_it_always_did():
