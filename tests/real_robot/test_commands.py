@@ -20,8 +20,9 @@ from robowm.apps.help import compose_config
 from robowm.data.check import check
 from robowm.data.lerobot import run_lerobot
 from robowm.data.sidecar import read_sidecar
-from robowm.data.spec import CONTROLLER
+from robowm.data.spec import CONTROLLER, REWARD, SEGMENT
 from robowm.data.store import EpisodeStore
+from robowm.habc import credit
 from robowm.types import Controller
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,15 +106,18 @@ def test_takeovers_are_marked_apart_and_lerobot_gets_them_as_interventions(rollo
     assert found.tolist() == [bool(x) for h in human for x in [*h, h[-1]]]
 
 
-def test_habc_takes_what_was_collected(demos, base, rollouts, tmp_path):
-    words = ["size=debug", f"encoder={base}", "any_policy=true", "holdout=0.34", f"stores=[{{path: {rollouts}}}]"]
-    code = robowm(["train-critics", *words, f"output_dir={tmp_path / 'critics'}"])
-    if code:  # too few outcomes in three episodes: weigh by controllers instead
-        words = ["weighting=sirius"]
-    else:
-        words = [f"critics={tmp_path / 'critics'}", "weighting.min_successes=1"]
+def test_habc_takes_what_was_collected(demos, rollouts, tmp_path):
+    store = EpisodeStore.open(rollouts)
+    for i, meta in enumerate(store.metas):
+        controller = store.rows(i, CONTROLLER)
+        found = credit.assign(meta, controller, store.rows(i, SEGMENT), store.rows(i, REWARD), chunk=8)
+        human = np.isin(controller, credit.HUMAN)
+        assert (found.role[human] == credit.Role.HUMAN).all() and np.isnan(found.outcome[human]).all()
+        assert (found.until_takeover[: human.argmax()] == np.arange(human.argmax(), 0, -1)).all()
+        assert (found.timed[human] == (meta.success == 1)).all() and set(found.role[~human]) <= {credit.Role.SUCCESS, credit.Role.FAILURE}
     stores = f"stores=[{{path: {demos}}}, {{path: {rollouts}}}]"
-    assert robowm(["weigh", "size=debug", *words, stores, f"output_dir={tmp_path / 'weights'}"]) == 0
+    assert robowm(["weigh", "size=debug", "weighting=sirius", stores, f"output_dir={tmp_path / 'weights'}"]) == 0
+    assert len(read_sidecar(store, "sirius")["weight"]) == store.lengths.sum()
 
 
 def test_a_finished_collection_returns_at_once_and_another_request_is_refused(demos, capfd):
@@ -192,6 +196,7 @@ def test_replay_goes_where_the_episode_went(demos, tmp_path):
         (["robot.type=so101_follower", "robot.port=/dev/nowhere", "robot.cameras={}", "task=t"], "pip install -e '.[robots]'"),
         (["operator.guarded=2"], "operator.guarded=2"),
         (["opperator=scripted"], "opperator"),
+        (["view=true", "robot.speed=6"], "pip install rerun-sdk"),
     ],
 )
 def test_what_is_wrong_with_a_command_line_is_one_line(words, said, tmp_path, capfd):

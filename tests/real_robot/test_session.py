@@ -68,6 +68,16 @@ def test_recovery_and_correction_are_marked_apart_and_control_is_given_back():
     assert policy.starts >= 2  # it began afresh when it had control again
 
 
+def test_a_leader_that_can_be_driven_follows_the_robot_until_its_person_takes_over():
+    leader = FakeTeleop((0.5, 0.5))
+    leader.feedback_features = leader.action_features
+    leader.torque, leader.fed = [], []
+    leader.enable_torque, leader.disable_torque = (lambda: leader.torque.append(True)), (lambda: leader.torque.append(False))
+    leader.send_feedback = leader.fed.append
+    play(Script({6: [Event.TAKE_OVER], 10: [Event.FAILURE]}), Counting(), leader)
+    assert leader.torque == [True, False] and len(leader.fed) >= 7 and leader.fed[-1].keys() == {"a.pos", "gripper.pos"}
+
+
 def test_a_rewind_drives_back_along_the_path_and_counts_as_recovery():
     values = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
     kept, _, _ = play(Script({12: [Event.REWIND], 20: [Event.FAILURE]}), Counting(4, values=values), FakeTeleop((9.0, 9.0)), rewind_steps=5)
