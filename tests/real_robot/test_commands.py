@@ -205,6 +205,18 @@ def test_what_is_wrong_with_a_command_line_is_one_line(words, said, tmp_path, ca
     assert said in err[-1]
 
 
+def test_replay_asks_for_no_task(tmp_path, capfd):
+    words = [
+        "robot.type=so101_follower",
+        "robot.port=/dev/nowhere",
+        "robot.cameras={}",
+        f"store={tmp_path}",
+        f"output_dir={tmp_path / 'out'}",
+    ]
+    assert main_of(replay.APP, words) == 2
+    assert "no zarr.json" in capfd.readouterr().err
+
+
 def test_a_type_chooses_its_file_and_its_keys_are_lerobots():
     assert opened(["robot.type=so101_follower", "robot.port=/dev/x"]) == [
         "robot=so101_follower",
