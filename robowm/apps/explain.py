@@ -17,7 +17,7 @@ from robowm.errors import UserError, nearest
 EXPLAINED = (HydraException, OmegaConfBaseException, UserError)
 
 
-def explain(error: BaseException, verb: str, configs: Path) -> str:
+def explain(error: BaseException, command: str, configs: Path) -> str:
     """Return one line for an error of composition."""
     for cause in _chain(error):
         if isinstance(cause, UserError):
@@ -27,12 +27,12 @@ def explain(error: BaseException, verb: str, configs: Path) -> str:
         if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
             return _missing_choice(cause, configs)
         if isinstance(cause, OmegaConfBaseException) and cause.parent_node is not None and cause.key is not None:
-            return _unknown_key(cause, verb)
+            return _unknown_key(cause, command)
     lines = [line for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2]) if lines else type(error).__name__
 
 
-def user_error(error: BaseException, verb: str) -> UserError | None:
+def user_error(error: BaseException) -> UserError | None:
     """Return what the user can put right about ``error``, or None where it is a fault of ours."""
     for cause in _chain(error):
         if isinstance(cause, UserError):
@@ -50,14 +50,14 @@ def user_error(error: BaseException, verb: str) -> UserError | None:
     return None
 
 
-def check_call(run: Callable[..., Any], arguments: Mapping[str, Any], verb: str) -> None:
+def check_call(run: Callable[..., Any], arguments: Mapping[str, Any], command: str) -> None:
     """Refuse arguments that ``run`` does not have, and missing ones: its keyword-only signature is the schema."""
     parameters = inspect.signature(run).parameters
     if unknown := sorted(set(arguments) - set(parameters)):
-        raise UserError(f"unknown key {unknown[0]!r} for robowm {verb}; {nearest(unknown[0], parameters)}")
+        raise UserError(f"unknown key {unknown[0]!r} for {command}; {nearest(unknown[0], parameters)}")
     required = {name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty}
     if missing := sorted(required - set(arguments)):
-        raise UserError(f"missing: {', '.join(missing)}; give e.g. {missing[0]}=... (robowm {verb} --help)")
+        raise UserError(f"missing: {', '.join(missing)}; give e.g. {missing[0]}=... ({command} --help)")
 
 
 def check_targets(value: Any, trusted: Sequence[str]) -> None:
@@ -114,7 +114,7 @@ def choices(configs: Path, group: str) -> list[str]:
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
 
 
-def _unknown_key(error: OmegaConfBaseException, verb: str) -> str:
+def _unknown_key(error: OmegaConfBaseException, command: str) -> str:
     full = str(error.full_key or error.key)
     parent = error.parent_node
     try:
@@ -125,4 +125,4 @@ def _unknown_key(error: OmegaConfBaseException, verb: str) -> str:
     key = str(error.key)
     if key in known:  # the key exists, its value does not fit
         return f"{full}: {str(error).splitlines()[0]}"
-    return f"unknown key {full!r} for robowm {verb}{f' in {prefix}' if prefix else ''}; {nearest(key, known)}"
+    return f"unknown key {full!r} for {command}{f' in {prefix}' if prefix else ''}; {nearest(key, known)}"

@@ -48,11 +48,19 @@ class App:
     nodes: tuple[str, ...] = ()  # parameters that take a config node as it stands: a model to be built below
     helpers: tuple[str, ...] = ()  # keys that only other keys refer to
     claims: bool = True  # False: run() locks what it writes itself
+    program: str = "robowm"  # what the verb is a word of; another one's configs lie in a folder called so, with points as underscores
+    about: str = ""  # one line of help; of robowm's own verbs it stands in cli.py
+
+    @property
+    def command(self) -> str:
+        """Return what a user types."""
+        return f"robowm {self.verb}" if self.program == "robowm" else f"python -m {self.program}.{self.verb}"
 
     @property
     def config_name(self) -> str:
         """Return the name of the verb's file in configs/."""
-        return module_of(self.verb)
+        name = module_of(self.verb)
+        return name if self.program == "robowm" else f"{self.program.replace('.', '_')}/{name}"
 
 
 def config_folder() -> Path:
@@ -79,17 +87,17 @@ def launch(app: App, argv: Sequence[str]) -> int:
         outcomes.append(outcome)
         return result
 
-    earlier, sys.argv = sys.argv, [f"robowm {app.verb}", *_flags_first(argv), *(sweep.hydra_overrides() if sweep else [])]
+    earlier, sys.argv = sys.argv, [app.command, *_flags_first(argv), *(sweep.hydra_overrides() if sweep else [])]
     try:
         with _environment(FULL_ERROR, "1"):  # Hydra then raises instead of printing and leaving with 1
             hydra.main(config_path=str(configs), config_name=app.config_name, version_base=VERSION_BASE)(task)()
     except KeyboardInterrupt:
-        print(f"robowm {app.verb}: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        print(f"{app.command}: interrupted; the same command goes on where it stopped", file=sys.stderr)
         return 130
     except EXPLAINED as error:
         if full_error == "1":
             traceback.print_exc()
-        print(f"robowm {app.verb}: {explain(error, app.verb, configs)}", file=sys.stderr)
+        print(f"{app.command}: {explain(error, app.command, configs)}", file=sys.stderr)
         return 2
     except Exception as error:  # a launcher lost a job: the table says which
         if sweep is None:
@@ -104,9 +112,9 @@ def launch(app: App, argv: Sequence[str]) -> int:
 
 def _help(app: App, configs: Path, overrides: list[str]) -> int:
     try:
-        print(help_text(app.verb, app.config_name, configs, overrides), end="")
+        print(help_text(app.command, app.about or VERBS.get(app.verb, ""), app.config_name, configs, overrides), end="")
     except EXPLAINED as error:
-        print(f"robowm {app.verb}: {explain(error, app.verb, configs)}", file=sys.stderr)
+        print(f"{app.command}: {explain(error, app.command, configs)}", file=sys.stderr)
         return 2
     return 0
 
@@ -125,10 +133,10 @@ def job(cfg: DictConfig, app: App, sweep: Sweep | None = None) -> tuple[Outcome,
     began = time.monotonic()
     code, line, result = _attempt(cfg, app, output_dir, list(settings.overrides.task))
     if code:
-        print(f"robowm {app.verb}: {line}", file=sys.stderr)
+        print(f"{app.command}: {line}", file=sys.stderr)
     outcome = Outcome(code, line, round(time.monotonic() - began, 1), str(output_dir), list(settings.overrides.task))
     if not code:
-        print(*_measured(result), f"robowm {app.verb}: done in {outcome.seconds:.0f} s, see {output_dir}", sep="\n", flush=True)
+        print(*_measured(result), f"{app.command}: done in {outcome.seconds:.0f} s, see {output_dir}", sep="\n", flush=True)
     if settings.mode == RunMode.MULTIRUN:
         number = settings.job.num
         write_json(Path(settings.sweep.dir) / "status" / f"{number}.json", vars(outcome))
@@ -155,7 +163,7 @@ def _attempt(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) 
     try:
         return 0, "", _run(cfg, app, output_dir, overrides)
     except Exception as error:  # noqa: BLE001 (the boundary: every error is reported here)
-        found = user_error(error, app.verb)
+        found = user_error(error)
         if found is None or os.environ.get(FULL_ERROR) == "1":
             traceback.print_exc()
         if found is not None:
@@ -165,7 +173,7 @@ def _attempt(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) 
 
 def _run(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> Any:
     if missing := sorted(_missing(OmegaConf.to_container(cfg, resolve=False))):
-        raise UserError(f"missing: {', '.join(missing)}; give e.g. {missing[0]}=... (robowm {app.verb} --help)")
+        raise UserError(f"missing: {', '.join(missing)}; give e.g. {missing[0]}=... ({app.command} --help)")
     container = OmegaConf.to_container(cfg, resolve=True)
     trusted = container.get("trusted", [])
     helpers = container.get("helpers", app.helpers)  # a choice that names another run may need others
@@ -175,7 +183,7 @@ def _run(cfg: DictConfig, app: App, output_dir: Path, overrides: list[str]) -> A
     _check_stores(arguments)
     run = find(container.get("run", app.run), trusted)
     arguments["output_dir"] = output_dir
-    check_call(run, arguments, app.verb)
+    check_call(run, arguments, app.command)
     with ExitStack() as stack:
         if app.claims:
             stack.enter_context(exclusive(output_dir, wait_s=CLAIM_WAIT_S))
@@ -225,7 +233,7 @@ def compose_verb(verb: str, words: Sequence[str]) -> dict[str, Any]:
         except InterpolationToMissingValueError:
             return OmegaConf.to_container(cfg, resolve=False)
     except EXPLAINED as error:
-        raise UserError(f"{verb}: {explain(error, verb, config_folder())}") from error
+        raise UserError(f"{verb}: {explain(error, f'robowm {verb}', config_folder())}") from error
 
 
 def size_overrides(size: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from robowm.apps.cli import VERBS
 from robowm.apps.explain import choices
 
 PACKAGE = re.compile(r"^# @package (\S+)")
@@ -29,11 +28,11 @@ def compose_config(config_name: str, configs: Path, overrides: list[str] | None 
         GlobalHydra.instance().hydra = earlier
 
 
-def help_text(verb: str, config_name: str, configs: Path, overrides: list[str]) -> str:
-    """Return the help of one verb as it stands with ``overrides``."""
+def help_text(command: str, about: str, config_name: str, configs: Path, overrides: list[str]) -> str:
+    """Return the help of one verb, which does ``about``, as it stands with ``overrides``."""
     cfg = compose_config(config_name, configs, overrides)
     chosen = {group: choice for group, choice in cfg.hydra.runtime.choices.items() if not group.startswith("hydra/")}
-    lines = [f"robowm {verb}: {VERBS.get(verb, '')}", "", f"usage: robowm {verb} key=value ... [-m key=a,b]", ""]
+    lines = [f"{command}: {about}", "", f"usage: {command} key=value ... [-m key=a,b]", ""]
     if chosen:
         lines.append("choices (group=choice):")
         lines += [f"  {group}={choice}  of  {', '.join(choices(configs, group))}" for group, choice in sorted(chosen.items())]

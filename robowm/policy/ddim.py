@@ -30,7 +30,7 @@ def sample_ddim(x0: Denoise, noise: Tensor, scheduler: DDIMScheduler, adjust: Ad
         clean = x0(x, steps)
         if adjust is not None:
             level, variance = t / scheduler.config.num_train_timesteps, 1 - float(scheduler.alphas_cumprod[t])
-            step = Step(level, math.sqrt(variance), lambda y, steps=steps: x0(y, steps))
+            step = Step(level, math.sqrt(variance), math.sqrt(1 - variance), lambda y, steps=steps: x0(y, steps))
             x, clean = adjust(x, step, clean)
         x = scheduler.step(clean, t, x).prev_sample
     return x

@@ -25,7 +25,7 @@ def sample_flow(velocity: Denoise, noise: Tensor, steps: int, adjust: Adjust | N
         v = velocity(x, times)
         if adjust is not None:
             clean = x0_from_velocity(x, v, times)
-            step = Step(t, t, lambda y, times=times: x0_from_velocity(y, velocity(y, times), times))
+            step = Step(t, t, 1 - t, lambda y, times=times: x0_from_velocity(y, velocity(y, times), times))
             moved, wanted = adjust(x, step, clean)
             v = v + ((moved - x) - (wanted - clean)) / t
             x = moved

@@ -16,6 +16,7 @@ class Step:
 
     level: float  # of noise, in [0, 1]: the share of DDPM's training steps that lie below, or the time of a flow
     spread: float  # standard deviation of the noise in x_t: sqrt(1 - abar_t), or the time of a flow
+    signal: float  # scale of the clean plan in x_t: sqrt(abar_t), or 1 minus the time of a flow
     denoise: Callable[[Tensor], Tensor]  # x_t [B, H, A] -> clean estimate
 
 

@@ -37,6 +37,11 @@ class ScriptedExpert:
         self._noise, self._chunk = noise, chunk
         self.name = f"sim.experts.{task}(noise={noise:g}, chunk={chunk})"
 
+    @property
+    def closed_at_start(self) -> bool:
+        """Whether the script begins with a closed gripper: it pushes and never grasps."""
+        return self._script.phases[0].gripper > 0.5
+
     def start(self, n: int) -> ExpertMemory:
         """See Policy."""
         return ExpertMemory(Progress(np.zeros(n, int), np.zeros(n, int)), np.zeros((n, 4)))

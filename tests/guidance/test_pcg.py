@@ -11,7 +11,7 @@ from robowm.guidance.phases import Phases
 from robowm.guidance.targets import Targets
 from robowm.policy.steps import Step
 
-EARLY = Step(0.1, 0.3, denoise=lambda x: 0.5 * x)
+EARLY = Step(0.1, 0.3, 0.95, denoise=lambda x: 0.5 * x)
 
 
 def targets():

@@ -1,0 +1,53 @@
+"""The bench: its parts at their smallest, what its numbers mean, and a results file in the end."""
+
+import inspect
+import json
+
+import numpy as np
+import pytest
+
+from real_robot import bench
+from real_robot.benches.collection import growth
+from real_robot.benches.stage import quantile_row
+from real_robot.commands import main_of
+from robowm.apps.harness import RESERVED, config_folder
+from robowm.apps.help import compose_config
+from robowm.report.schema import read_results
+
+
+def test_emergency_stops_and_kills_are_measured_into_a_results_file_and_done_once(tmp_path, capfd):
+    words = ["parts=[estop,kills]", "presses=3", "kill_points=1", f"output_dir={tmp_path}"]
+    assert main_of(bench.APP, words) == 0
+    results = read_results(tmp_path / "results.json")
+    rows = {row["metric"]: row for row in results["rows"]}
+    assert rows["estop_ms@max"]["value"] >= rows["estop_ms@p50"]["value"] > 0 and rows["estop_ms@p50"]["n"] == 3
+    assert rows["kill_points"]["value"] == 1 and rows["episodes_lost_beyond_bound"]["value"] == 0
+    assert results["study"] == "collection" and any("Not run: collection, round" in note for note in results["notes"])
+    before = (tmp_path / "kills" / "artefact.json").stat().st_mtime_ns
+    assert main_of(bench.APP, words) == 0
+    assert (tmp_path / "kills" / "artefact.json").stat().st_mtime_ns == before
+    assert len((tmp_path / "estop" / "presses.jsonl").read_text().splitlines()) == 3
+    assert json.loads((tmp_path / "kills" / "kills.jsonl").read_text())["lost_beyond_bound"] == 0
+
+
+def test_memory_that_grows_is_seen_and_the_first_saves_are_not_growth():
+    flat = [{"pid": 1, "seconds": 2.0 * i, "rss_mib": 600.0 if i < 40 else 800.0} for i in range(500)]
+    leak = [{**line, "rss_mib": line["rss_mib"] + 0.1 * i} for i, line in enumerate(flat)]
+    other = [{"pid": 0, "seconds": 1.0, "rss_mib": 5.0}]  # a run that was killed before
+    assert growth(other + flat)[0].value == 0 and growth(leak)[0].value == pytest.approx(0.1 * 382, rel=0.1)
+    assert growth(flat)[1].value == 800
+
+
+def test_quantiles_lie_within_their_intervals():
+    values = np.random.default_rng(0).exponential(1.0, 300)
+    for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
+        row = quantile_row("estop", f"estop_ms@{name}", values, share)
+        assert row.low <= row.value <= row.high and row.value == pytest.approx(np.quantile(values, share))
+
+
+def test_keys_are_the_keywords_of_run_and_a_wrong_part_is_one_line(tmp_path, capfd):
+    config = compose_config(bench.APP.config_name, config_folder(), [])
+    keys = {key for key in config if key not in (*RESERVED, "hydra")} | {"output_dir"}
+    assert keys == set(inspect.signature(bench.run).parameters)
+    assert main_of(bench.APP, ["parts=[kill]", f"output_dir={tmp_path}"]) == 2
+    assert "did you mean 'kills'" in capfd.readouterr().err

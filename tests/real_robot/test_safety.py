@@ -1,0 +1,174 @@
+"""Every limit, as the pure function and through the guard."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from real_robot.arm import Arm
+from real_robot.clock import Clock
+from real_robot.safety import DeadMan, Guard, Limits, Why, limited
+from robowm.errors import UserError
+from tests.real_robot.fakes import FakeRobot, spec
+
+NAMES = ["shoulder_pan.pos", "gripper.pos", "base.vel"]
+DT = 0.1
+
+
+def limits(**given):
+    return Limits.of(NAMES, **given)
+
+
+def guard(**given):
+    made = Guard(NAMES, limits(**given), DT, stale_s=0.3)
+    made.start(np.zeros(3))
+    return made
+
+
+def test_without_limits_a_target_goes_through_unchanged():
+    command = guard().command(np.array([10.0, -5.0, 3.0]), age=0.0)
+    assert command.action.tolist() == [10.0, -5.0, 3.0] and not command.why
+
+
+def test_workspace():
+    command = guard(workspace={"shoulder_pan": [-1, 1], "gripper.pos": [0, 2]}).command(np.array([5.0, -3.0, 9.0]), age=0.0)
+    assert command.action.tolist() == [1.0, 0.0, 9.0] and command.why == {Why.WORKSPACE}
+
+
+def test_velocity():
+    made = guard(velocity={"shoulder_pan": 20})
+    steps = [made.command(np.array([10.0, 0, 0]), age=0.0) for _ in range(7)]
+    assert [round(c.action[0], 9) for c in steps] == [2, 4, 6, 8, 10, 10, 10]
+    assert steps[0].why == {Why.VELOCITY} and not steps[5].why
+
+
+def test_acceleration_also_when_braking_and_without_overshoot():
+    made, place, speed = guard(acceleration=50.0, velocity=40.0), 0.0, 0.0
+    for _ in range(60):
+        command = made.command(np.array([30.0, 0, 0]), age=0.0)
+        fresh = (command.action[0] - place) / DT
+        assert abs(fresh - speed) <= 50.0 * DT + 1e-6 and fresh <= 40.0 + 1e-6 and command.action[0] <= 30.0 + 1e-9
+        place, speed = command.action[0], fresh
+    assert place == pytest.approx(30.0, abs=0.3)
+
+
+def test_the_workspace_goes_before_acceleration():
+    box = limits(workspace={"shoulder_pan": [0, 1]}, acceleration=1.0)
+    command, _, _ = limited(np.array([9.0, 0, 0]), np.array([0.95, 0, 0]), np.array([20.0, 0, 0]), box, DT)
+    assert command[0] <= 1.0
+
+
+@pytest.mark.parametrize("target", [[np.nan, 0, 0], [0, np.inf, 0], [0.0, 0.0]], ids=["nan", "infinity", "too short"])
+def test_what_is_no_action_moves_nothing(target):
+    made = guard()
+    made.command(np.array([1.0, 2.0, 3.0]), age=0.0)
+    command = made.command(np.array(target, float), age=0.0)
+    assert command.held and command.why == {Why.BAD_ACTION}
+    assert command.action.tolist() == [1.0, 2.0, 0.0]  # positions as they were, velocities 0
+
+
+@pytest.mark.parametrize("age", [0.31, np.inf, np.nan])
+def test_a_stale_observation_moves_nothing(age):
+    command = guard().command(np.array([1.0, 1.0, 1.0]), age=age)
+    assert command.why == {Why.STALE} and not command.action.any()
+
+
+def test_no_action_moves_nothing():
+    assert guard().command(None, age=0.0).why == {Why.NO_ACTION}
+
+
+def test_after_a_hold_motion_begins_from_standing():
+    made = guard(acceleration=50.0)
+    for _ in range(5):
+        made.command(np.array([30.0, 0, 0]), age=0.0)
+    here = made.command(None, age=0.0).action[0]
+    assert made.command(np.array([30.0, 0, 0]), age=0.0).action[0] - here <= 50.0 * DT * DT + 1e-9
+
+
+def test_the_dead_man_key():
+    key = DeadMan(needed=True, patience_s=0.5)
+    assert not key.held(0.0)
+    key.sign(1.0)
+    assert key.held(1.5) and not key.held(1.6)
+    assert DeadMan(needed=False, patience_s=0.5).held(99.0)
+    assert guard().command(np.ones(3), age=0.0, enabled=False).why == {Why.DEAD_MAN}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"workspace": {"shoulder_pam": [0, 1]}}, "did you mean 'shoulder_pan'"),
+        ({"workspace": {"gripper": [1, 1]}}, "the first must be the smaller"),
+        ({"velocity": 0}, "safety.velocity of shoulder_pan.pos is 0"),
+        ({"acceleration": {"gripper": -3}}, "safety.acceleration of gripper.pos is -3"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(given, said):
+    with pytest.raises(UserError, match=said):
+        limits(**given)
+
+
+@pytest.fixture
+def arm():
+    robot = FakeRobot()
+    with Arm(robot, spec(robot), Limits.of(list(robot.action_features), velocity=5.0), stale_s=0.3, clock=Clock()) as made:
+        yield made
+
+
+def test_an_emergency_stop_reaches_the_robot_within_a_control_period_and_lasts(arm):
+    moving = threading.Event()
+
+    def loop():
+        while not arm.estop.is_set:
+            arm.send(np.array([100.0, 100.0]), arm.fetch(0.05))
+            moving.set()
+            time.sleep(1 / 30)
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    moving.wait(5.0)
+    waited = []
+    pressed = time.perf_counter()
+    sent = arm.stop("test")
+    waited.append(time.perf_counter() - pressed)
+    thread.join()
+    assert waited[0] < 1 / 10 and sent.command.why == {Why.STOPPED}
+    held = arm.robot.sent[-1]
+    for _ in range(3):
+        assert arm.send(np.array([100.0, 100.0]), arm.fetch(0.05)).command.why == {Why.STOPPED}
+    assert all(action == held for action in arm.robot.sent[-3:]) and arm.stop("again") is None
+    assert held == {name: pytest.approx(arm.robot.pose[name], abs=1.0) for name in held}
+
+
+def test_an_observation_that_does_not_come_grows_old_and_holds_the_robot(arm):
+    seen = arm.fetch(1.0)
+    arm.robot.hang.set()
+    try:
+        time.sleep(0.35)
+        late = arm.fetch(0.02)
+        assert late.at <= seen.at + 0.1
+        assert arm.send(np.array([100.0, 100.0]), seen).command.why == {Why.STALE}
+    finally:
+        arm.robot.hang.clear()
+    assert not arm.send(np.array([100.0, 100.0]), arm.fresh(arm.clock.now())).command.held
+
+
+def test_a_reading_that_fails_is_counted_and_the_next_one_counts(arm):
+    arm.robot.failures = 2
+    arm.fresh(arm.clock.now())
+    assert sum(arm.read_errors.values()) == 2
+
+
+def test_a_measured_nan_is_no_observation(arm):
+    arm.robot.pose["a.pos"] = float("nan")
+    seen = arm.fetch(0.1)
+    assert np.isfinite(seen.state).all()
+    assert any("a.pos is not finite" in text for text in arm.read_errors)
+
+
+def test_a_robot_that_takes_no_command_is_one_line(arm):
+    arm.robot.deaf = True
+    with pytest.raises(UserError, match="took no command: bus lost"):
+        arm.send(np.zeros(2), arm.fetch(0.05))
+    arm.robot.deaf = False
