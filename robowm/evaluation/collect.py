@@ -26,6 +26,7 @@ from robowm.seeds import SEED_RANGES, check_seeds
 from robowm.types import Controller
 
 UNITS = {"episodes": "tried", "until_successes": "successes", "until_human_steps": "human_steps"}  # what each amount counts
+PEOPLE = (Controller.DEMO, Controller.HUMAN_RECOVERY, Controller.HUMAN_CORRECTION)
 TOLD = "told"  # sidecar, and folder of its parts
 
 
@@ -48,7 +49,7 @@ def run(
 ) -> dict[str, Any]:
     """Run ``policy`` from seeds ``first_seed, first_seed + 1, ...`` (default: the first of ``purpose``) and store what happened.
 
-    Exactly one of ``episodes`` (starts tried), ``until_successes`` (successes stored) and ``until_human_steps`` (steps of a person stored,
+    Exactly one of ``episodes`` (starts tried), ``until_successes`` (successes stored) and ``until_human_steps`` (steps of people stored,
     the last episode is stored whole) says when to stop; ``max_tries`` starts at most (default: all seeds of the purpose), then an error if
     some are still missing. ``keep_failures=False`` stores successes alone.
     ``env`` needs ``spec() -> dict`` with the fields of StoreSpec. Purpose ``demonstrations`` is stored as kind demo, anything else as
@@ -72,7 +73,8 @@ def run(
     if (finished := claim(output_dir, kind="store", inputs=inputs, config=config)) is not None:
         return finished["counts"]
     store = EpisodeStore.open_or_create(output_dir, spec)
-    counts = _count(store, first_seed)
+    helped = unit == "human_steps" or (isinstance(policy, Tells) and policy.kind == "human")
+    counts = _count(store, first_seed, helped)
     roll = partial(run_episodes, env, policy, **_origin(policy, purpose), **settings)
     with Progress(output_dir, target, f"collect {purpose}", done=counts[unit]) as progress:
         while counts[unit] < target and (seed := first_seed + counts["tried"]) < stop:
@@ -89,8 +91,6 @@ def run(
         )
     if isinstance(policy, Tells):
         _join_told(store, inputs)
-    if not counts["human_steps"]:
-        counts = {name: count for name, count in counts.items() if name != "human_steps"}
     store.seal(inputs=inputs, config=config, counts=counts, seeds=[first_seed, first_seed + counts["tried"] - 1])
     return counts
 
@@ -107,17 +107,18 @@ def _origin(policy: Policy, purpose: str) -> dict[str, Any]:
     return {"kind": policy.kind if isinstance(policy, Tells) else "rollout"}
 
 
-def _count(store: EpisodeStore, first_seed: int) -> dict[str, int]:
+def _count(store: EpisodeStore, first_seed: int, helped: bool) -> dict[str, int]:
+    """Return what was tried and stored so far, with ``helped`` also how many steps of people were."""
     metas = store.metas
     tried = metas[-1].source.seed + 1 - first_seed if metas else 0
     successes = sum(meta.success == 1.0 for meta in metas)
-    human = sum(_human_steps(store.rows(i, CONTROLLER)) for i in range(len(metas)) if metas[i].source.kind == "human")
-    counts = {"tried": tried, "stored": len(metas), "successes": successes, "dropped": tried - len(metas), "human_steps": human}
-    return counts
+    counts = {"tried": tried, "stored": len(metas), "successes": successes, "dropped": tried - len(metas)}
+    return counts | ({"human_steps": sum(_of_people(store.rows(i, CONTROLLER)) for i in range(len(metas)))} if helped else {})
 
 
-def _human_steps(controller: np.ndarray) -> int:
-    return int(np.isin(controller, (Controller.HUMAN_RECOVERY, Controller.HUMAN_CORRECTION)).sum())
+def _of_people(controller: np.ndarray) -> int:
+    """Return how many steps people demonstrated or took over."""
+    return int(np.isin(controller, PEOPLE).sum())
 
 
 def _stored(store: EpisodeStore, rollout: Rollout, counts: dict[str, int], keep_failures: bool) -> dict[str, int]:
@@ -129,7 +130,7 @@ def _stored(store: EpisodeStore, rollout: Rollout, counts: dict[str, int], keep_
             _keep_told(store, rollout.told)
         store.append(rollout.episode)
     change = {"tried": 1, "stored": int(stored), "successes": int(success), "dropped": int(not stored)}
-    change["human_steps"] = _human_steps(rollout.episode.controller) if stored else 0
+    change["human_steps"] = _of_people(rollout.episode.controller) if stored else 0
     return {name: counts[name] + change[name] for name in counts}
 
 
