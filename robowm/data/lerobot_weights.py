@@ -3,7 +3,8 @@
     python -m robowm.data.lerobot_weights data/rollouts habc data/for_lerobot 15
 
     lerobot-train --dataset.repo_id=local/dataset --dataset.root=data/for_lerobot --sample_weighting.type=rabc
-        --sample_weighting.kappa=1e9 --sample_weighting.progress_path=data/for_lerobot/weights.parquet --policy.type=...
+        --sample_weighting.kappa=1e9 --sample_weighting.progress_path=data/for_lerobot/weights.parquet
+        --policy.type=robowm_diffusion --policy.discover_packages_path=robowm.policy.lerobot_small --policy.push_to_hub=false
 
 N samples (one a step of the store), W the steps of a policy's ``chunk_size``.
 
