@@ -1,14 +1,15 @@
-"""Somebody who watches a policy on the tabletop: does the task as its script does, sees how far the goal is, and brings the hand back."""
+"""Somebody who watches a policy on the tabletop: does the task, sees how far the goal is, and brings the hand back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from robowm.errors import UserError
+from robowm.protocols import Policy
 from robowm.types import Obs
-from sim.experts.expert import ExpertMemory, ScriptedExpert
 from sim.experts.waypoints import LEAD
 from sim.tabletop.task import target_distance
 from sim.tabletop.tasks import load_task
@@ -18,21 +19,21 @@ class TabletopPerson:
     """Satisfies ``robowm.habc.takeover.Person``; reads ``obs.environment_state``.
 
     Args:
-        task: file name in sim/experts and in sim/tabletop/tasks.
-        noise: of the script, see ScriptedExpert.
+        task: file name in sim/tabletop/tasks.
+        policy: how the task is done, a Policy of one action a call: the task's script, or somebody who hesitates over it.
     """
 
-    def __init__(self, task: str, noise: float = 0.0):
-        self._expert, self._task = ScriptedExpert(task, noise), load_task(task)
-        self.name = f"sim.experts.TabletopPerson({task}, noise={noise:g})"
+    def __init__(self, task: str, policy: Policy):
+        self._policy, self._task = policy, load_task(task)
+        self.name = f"sim.experts.TabletopPerson({task}, {policy.name})"
 
-    def start(self, n: int) -> ExpertMemory:
+    def start(self, n: int) -> Any:
         """See Policy."""
-        return self._expert.start(n)
+        return self._policy.start(n)
 
-    def act(self, obs: Obs, memory: ExpertMemory, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, ExpertMemory]:
+    def act(self, obs: Obs, memory: Any, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, Any]:
         """See Policy; H = 1."""
-        return self._expert.act(obs, memory, rngs)
+        return self._policy.act(obs, memory, rngs)
 
     def way(self, obs: Obs) -> np.ndarray:
         """Return metres [N] from hand to object and from object to target, 0 where the goal holds."""

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from robowm.errors import UserError
+from robowm.protocols import Policy
 from robowm.types import Obs
-from sim.metaworld.actors import REACH, MetaworldExpert
+from sim.metaworld.actors import REACH
 
 HAND, OBJECT, GOAL = slice(0, 3), slice(4, 7), slice(36, 39)  # in Meta-World's observation of 39 numbers
 HALF_OPEN = 0.7  # of the fourth number of the proprioception, above it the gripper is open
 
 
 class MetaworldPerson:
-    """Does the task as Meta-World's own script does; reads ``obs.environment_state``.
+    """Satisfies ``robowm.habc.takeover.Person``; reads ``obs.environment_state``.
 
     Args:
-        task: as in MetaworldEnv.
+        policy: how the task is done, a Policy of one action a call: the task's script, or somebody who hesitates over it.
         repeat: of the environment; it says how far an action moves.
-        noise: of the script, see MetaworldExpert.
     """
 
-    def __init__(self, task: str, repeat: int, noise: float = 0.0):
-        self._expert, self._step = MetaworldExpert(task, noise), REACH * repeat
-        self.name = f"sim.metaworld.MetaworldPerson({task}, noise={noise:g})"
+    def __init__(self, policy: Policy, repeat: int):
+        self._policy, self._step = policy, REACH * repeat
+        self.name = f"sim.metaworld.MetaworldPerson({policy.name})"
 
-    def start(self, n: int) -> np.ndarray:
+    def start(self, n: int) -> Any:
         """See Policy."""
-        return self._expert.start(n)
+        return self._policy.start(n)
 
-    def act(self, obs: Obs, memory: np.ndarray, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, np.ndarray]:
+    def act(self, obs: Obs, memory: Any, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, Any]:
         """See Policy; H = 1."""
-        return self._expert.act(obs, memory, rngs)
+        return self._policy.act(obs, memory, rngs)
 
     def way(self, obs: Obs) -> np.ndarray:
         """Return metres [N] from hand to object and from object to goal; that the goal holds cannot be seen here."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from robowm.errors import UserError
+from robowm.protocols import Policy
 from robowm.types import Obs
-from sim.experts.expert import ExpertMemory
-from sim.robosuite.actors import LEAD, RobosuiteExpert
+from sim.robosuite.actors import LEAD
 from sim.robosuite.hand import action_to, pose_of
 from sim.robosuite.scripts import BIN, PEG
 
@@ -19,25 +20,27 @@ TABLE = 0.83  # metres: height of the cube's middle on the table
 
 
 class RobosuitePerson:
-    """Does the task as its script does; reads ``obs.environment_state``.
+    """Satisfies ``robowm.habc.takeover.Person``; reads ``obs.environment_state``.
 
     Args:
         task: "lift", "can" or "square".
+        policy: how the task is done, a Policy of one action a call: the task's script, or somebody who hesitates over it.
         action_kind: of the environment.
-        noise: of the script, see RobosuiteExpert.
     """
 
-    def __init__(self, task: str, action_kind: str = "absolute", noise: float = 0.0):
-        self._expert, self._task, self._kind = RobosuiteExpert(task, noise, action_kind), task, action_kind
-        self.name = f"sim.robosuite.RobosuitePerson({task}, {action_kind}, noise={noise:g})"
+    def __init__(self, task: str, policy: Policy, action_kind: str = "absolute"):
+        if task not in OBJECT:
+            raise UserError(f"nobody watches robosuite/{task}: known: {', '.join(OBJECT)}")
+        self._policy, self._task, self._kind = policy, task, action_kind
+        self.name = f"sim.robosuite.RobosuitePerson({task}, {policy.name})"
 
-    def start(self, n: int) -> ExpertMemory:
+    def start(self, n: int) -> Any:
         """See Policy."""
-        return self._expert.start(n)
+        return self._policy.start(n)
 
-    def act(self, obs: Obs, memory: ExpertMemory, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, ExpertMemory]:
+    def act(self, obs: Obs, memory: Any, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, Any]:
         """See Policy; H = 1."""
-        return self._expert.act(obs, memory, rngs)
+        return self._policy.act(obs, memory, rngs)
 
     def way(self, obs: Obs) -> np.ndarray:
         """Return metres [N] from hand to object and from object to where it belongs; that the goal holds cannot be seen here."""

@@ -13,9 +13,9 @@ from tests.report import synthetic
 BINS = {"predicted": [0.1, None, 0.9], "observed": [0.2, None, 0.8], "count": [30, 0, 50]}
 
 
-def artefact(name, kind, measured, fingerprint, inputs=None, **config):
+def artefact(folder, kind, measured, fingerprint, inputs=None, **config):
     record = {"kind": kind, "fingerprint": fingerprint, "inputs": inputs or {}, "config": config, "measured": measured}
-    return Artefact(Path("x") / name, name, record)
+    return Artefact(Path("x") / folder, folder, record)
 
 
 @pytest.fixture

@@ -77,6 +77,11 @@ class RobowmDiffusionPolicy(DiffusionPolicy):
         self.diffusion = RobowmDiffusionModel(config)
         self.reset()
 
+    def get_optim_params(self):
+        """Return what lerobot's training optimises, laid out so that it can save its optimiser's state (safetensors wants it in order)."""
+        self.to(memory_format=torch.contiguous_format)
+        return super().get_optim_params()
+
     def forward(self, batch: dict[str, Tensor], reduction: str = "mean") -> tuple[Tensor, None]:
         """Return the loss as lerobot's training asks for it: a scalar, or with ``reduction="none"`` f32 [B], each over its valid steps."""
         if self.config.image_features:
