@@ -51,10 +51,9 @@ def run(
 
     Exactly one of ``episodes`` (starts tried), ``until_successes`` (successes stored) and ``until_human_steps`` (steps of people stored,
     the last episode is stored whole) says when to stop; ``max_tries`` starts at most (default: all seeds of the purpose), then an error if
-    some are still missing. ``keep_failures=False`` stores successes alone.
-    ``env`` needs ``spec() -> dict`` with the fields of StoreSpec. Purpose ``demonstrations`` is stored as kind demo, anything else as
-    rollout, or as the kind that a policy ``Tells``; what that told of each step becomes the sidecar "told". Returns the counts {tried,
-    stored, successes, dropped}, and {human_steps} where people act.
+    some are still missing. ``keep_failures=False`` stores successes alone. ``env`` needs ``spec() -> dict`` with the fields of StoreSpec.
+    Purpose ``demonstrations`` is stored as kind demo, anything else as rollout, or as the kind that a policy ``Tells``; what that told of
+    each step becomes the sidecar "told". Returns the counts {tried, stored, successes, dropped}, and {human_steps} where people act.
     """
     output_dir = Path(output_dir)
     asked_for = check_amount(episodes=episodes, until_successes=until_successes, until_human_steps=until_human_steps)
@@ -85,10 +84,8 @@ def run(
                     break
             progress.advance(min(counts[unit], target) - before, success=counts["successes"] / counts["tried"])
     if counts[unit] < target:
-        raise UserError(
-            f"{policy.name} reached {counts[unit]} of {target} {unit.replace('_', ' ')} in {counts['tried']} tries on {env.task_name}; "
-            f"raise max_tries, ask for fewer, or use {'another' if unit == 'human_steps' else 'a better'} policy"
-        )
+        reached = f"{policy.name} reached {counts[unit]} of {target} {unit.replace('_', ' ')} in {counts['tried']} tries"
+        raise UserError(f"{reached} on {env.task_name}; raise max_tries, ask for fewer, or use a better policy")
     if isinstance(policy, Tells):
         _join_told(store, inputs)
     store.seal(inputs=inputs, config=config, counts=counts, seeds=[first_seed, first_seed + counts["tried"] - 1])

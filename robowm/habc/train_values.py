@@ -72,17 +72,8 @@ def run(
     moves = joined([part for store in opened for part in moves_in(latents, store, chunk)])
     torch.manual_seed(derive_seed(seed))
     sizes = {"size": moves.now.shape[1], "action_size": moves.action.shape[1]}
-
-    def batch(step: int) -> Moves:
-        rng = np.random.default_rng([seed, step])
-        return moves.rows(torch.from_numpy(rng.integers(len(moves), size=batch_size)))
-
-    def loss(net: nn.Module, batch: Moves, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        terms = method.loss(net, batch)
-        return sum(terms.values()), terms
-
     net = fit(
-        Learner(method.build(**sizes, **network), batch, loss),
+        learner_of(method, method.build(**sizes, **network), moves, batch_size, seed),
         steps=steps,
         optim=optim,
         seed=seed,
@@ -103,6 +94,20 @@ def run(
     facts = {"network": network | sizes, "method": how, "encoder": str(encoder), "measured": measured}
     write_artefact(output_dir, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, **facts)
     return measured
+
+
+def learner_of(method: Method, net: nn.Module, moves: Moves, batch_size: int, seed: int) -> Learner:
+    """Return ``method``'s learning of ``net`` from ``moves``, each drawn alike; a batch is a pure function of (seed, step)."""
+
+    def batch(step: int) -> Moves:
+        rng = np.random.default_rng([seed, step])
+        return moves.rows(torch.from_numpy(rng.integers(len(moves), size=batch_size)))
+
+    def loss(net: nn.Module, batch: Moves, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        terms = method.loss(net, batch)
+        return sum(terms.values()), terms
+
+    return Learner(net, batch, loss)
 
 
 def moves_in(latents: Latents, store: EpisodeStore, chunk: int) -> list[Moves]:
