@@ -104,7 +104,10 @@ class Tells(Protocol):
     kind: SourceKind  # of the episodes that it makes
 
     def told(self, memory: Any) -> Mapping[str, np.ndarray]:
-        """Return arrays [N, ...] about the chunk just given: "controller" int8 [N], values of types.Controller, and others."""
+        """Return arrays [N, ...] about the chunk just given: "controller" int8 [N], values of types.Controller, and others.
+
+        Where there is "over" bool [N], an episode ends before the chunk just given.
+        """
         ...
 
 

@@ -61,10 +61,13 @@ def check_fit(policy: Policy | None, spec: Mapping[str, Any]) -> None:
         policy.check(spec)
 
 
-def check_amount(episodes: int | None, until_successes: int | None) -> None:
-    """Raise UserError unless exactly one of them says how much is to be recorded."""
-    if (episodes is None) == (until_successes is None) or (episodes or until_successes or 0) < 1:
-        raise UserError(f"give exactly one of episodes and until_successes, at least 1; found {episodes} and {until_successes}")
+def check_amount(**wanted: int | None) -> tuple[int, str]:
+    """Return (target, name) of the one amount that is given; UserError unless exactly one is, and at least 1."""
+    given = [(amount, name) for name, amount in wanted.items() if amount is not None]
+    if len(given) != 1 or given[0][0] < 1:
+        found = ", ".join(f"{name}={amount}" for name, amount in wanted.items())
+        raise UserError(f"give exactly one of {', '.join(wanted)}, at least 1; found {found}")
+    return given[0]
 
 
 def run_episodes(
@@ -83,9 +86,9 @@ def run_episodes(
     """Run each seed once, ``env.n`` side by side, and yield the finished episodes in the order of ``seeds``.
 
     ``stop_after_success`` ends an episode that many steps after its first success (None: at ``max_steps``). A policy's chunk is cut at
-    ``max_steps``. A policy that ``Tells`` names the controller of each chunk itself. Success is ``nan`` (not judged) for imagined
-    episodes, whose environment cannot know. Where the environment did not draw every row (``render_rows``), the episodes come without
-    frames.
+    ``max_steps``. A policy that ``Tells`` names the controller of each chunk itself, and may end episodes. Success is ``nan`` (not judged)
+    for imagined episodes, whose environment cannot know. Where the environment did not draw every row (``render_rows``), the episodes come
+    without frames.
     """
     for first in range(0, len(seeds), env.n):
         batch = list(seeds[first : first + env.n])
@@ -109,11 +112,15 @@ def _run_batch(env, policy, seeds, max_steps, stop_after_success, noise_salt):
     told = []
     while (active := (lengths < limit) & ~terminated).any():
         actions, memory = policy.act(recent, memory, rngs)
+        if isinstance(policy, Tells):
+            said = dict(policy.told(memory))
+            limit = np.where(said.pop("over", False), np.minimum(limit, lengths), limit)
+            if not (active := active & (lengths < limit)).any():
+                break
+            told.append(said)
         actions = np.asarray(actions, np.float32)[:, : max_steps - int(lengths[active].min())]
         steps = env.step(actions, active)
         chunks.append((actions, steps))
-        if isinstance(policy, Tells):
-            told.append(policy.told(memory))
         recent = steps.obs
         if stop_after_success is not None:
             hit = steps.success & steps.valid

@@ -127,6 +127,7 @@ class ClipBatch:
     success: Tensor  # f32 [B], the episode's verdict, nan = not judged
     task: tuple[str, ...]  # B sentences
     refs: tuple[ClipRef, ...] = field(default=())
+    improved: Tensor | None = None  # int64 [B], 1 = better than usual from the anchor on, 0 = not, -1 = not known; None: nobody said so
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,13 @@ def made(root):
             *("guide", *ENV, *HORIZON, "episodes=4", "keep_failures=true", "policy.guide.lower=null", "policy.guide.upper=null"),
             *(f"policy.path={made('base')}", f"policy.dynamics={made('dynamics')}", f"policy.phases={made('phases')}"),
         ],
+        "takeover": lambda: [
+            *("takeover", *ENV, "max_steps=24", "episodes=4", "policy.stuck.patience=4", f"policy.path={made('base')}"),
+        ],
+        "value_critics": lambda: [
+            *("train-critics", "size=debug", "critic=iql", f"encoder={made('base')}"),
+            f"stores=[{{path: {made('demos')}}}, {{path: {made('rollouts')}}}]",
+        ],
         "expert_rollouts": lambda: ["rollout", *ENV, "actor=expert", "max_steps=80", "episodes=6"],
         "critics": lambda: [
             *("train-critics", "size=debug", f"encoder={made('base')}", "any_policy=true"),
@@ -123,7 +130,7 @@ def made(root):
 
 NAMES = (
     *("demos", "base", "rollouts", "world_model", "rl_world_model", "success", "imagined", "improve", "dynamics", "guided"),
-    *("critics", "weights"),
+    *("critics", "weights", "takeover", "value_critics"),
     *("evaluate", "evaluate_world_model", "evaluate_imagined", "bench"),
 )
 
@@ -148,7 +155,7 @@ def test_a_finished_run_returns_at_once_and_another_request_is_refused(name, mad
     cut_off(monkeypatch, after=1)  # any work at all would be interrupted
     robowm(*made.recipes[name](), f"output_dir={folder}")
     assert (folder / "artefact.json").stat().st_mtime_ns == before
-    trained = ("base", "world_model", "success", "improve", "rl_world_model", "dynamics", "critics")
+    trained = ("base", "world_model", "success", "improve", "rl_world_model", "dynamics", "critics", "value_critics")
     key = "seed=1" if name in trained else "max_steps=13"
     others = {"evaluate_world_model": "horizon=8", "evaluate_imagined": "episodes=1", "bench": "horizon=8", "weights": "margin=3"}
     key = others.get(name, key)
@@ -219,6 +226,23 @@ def test_every_weighting_is_written_beside_the_stores_and_read_by_training(made,
     assert {"store0.weights", "store1.weights"} < read_artefact(tmp_path / "better")["inputs"].keys()
     weight = read_sidecar(EpisodeStore.open(made("expert_rollouts")), "filtered")["weight"]
     assert weight.mean() == pytest.approx(1, abs=1e-5)
+
+
+def test_a_person_takes_over_and_says_so_and_every_rival_trains_on_it(made, tmp_path):
+    store = EpisodeStore.open(made("takeover"))
+    controller = np.concatenate([store.rows(i, CONTROLLER) for i in range(len(store))])
+    assert {meta.source.kind for meta in store.metas} == {"human"} and {Controller.HUMAN_RECOVERY} < set(controller.tolist())
+    assert np.array_equal(read_sidecar(store, "told")["way"].shape, controller.shape)
+    stores = [f"{{path: {made(name)}}}" for name in ("demos", "rollouts", "takeover")]
+    robowm("train-critics", "size=debug", "critic=recap", f"encoder={made('base')}", f"stores=[{', '.join(stores)}]",
+           f"output_dir={tmp_path / 'recap'}")  # fmt: skip
+    for name, critics in (("iql", made("value_critics")), ("recap", tmp_path / "recap"), ("shown", None)):
+        words = [f"critics={critics}"] if critics else []
+        robowm("weigh", f"weighting={name}", *words, f"stores=[{', '.join(stores)}]", f"output_dir={tmp_path / f'weights_{name}'}")
+    weighed = ", ".join(f"{entry[:-1]}, weights: recap, early_weights: shown}}" for entry in stores)
+    words = [f"init_from={made('base')}", f"stores=[{weighed}]", "early_steps=1", f"output_dir={tmp_path / 'better'}"]
+    robowm("improve", "size=debug", *words)
+    assert {"store2.weights", "store2.early_weights"} < read_artefact(tmp_path / "better")["inputs"].keys()
 
 
 def test_weighing_by_critics_without_critics_is_one_line(made, tmp_path, capfd):

@@ -18,6 +18,7 @@ from robowm.seeds import check_seeds
 CONFIGS = config_folder()
 SIZES = choices(CONFIGS, "size")
 EXPERIMENTS = choices(CONFIGS, "experiment")
+DULL = ("plain", "filtered", "awr", "iql", "recap", "sirius", "iwr", "filtered_no_pretakeover", "demos+human")
 FILLED = {"imagine": ["env=tabletop/push"]}  # beyond what ??? leaves open
 WHERE = {"metaworld": ["env=metaworld/drawer_open"], "robosuite": ["env=robosuite/lift"]}  # for actors that need its keys
 
@@ -41,9 +42,10 @@ def keys_of(verb, config):
 
 RECIPES = [("improve", f"recipe={name}") for name in choices(CONFIGS, "recipe")]
 WEIGHTINGS = [("weigh", f"weighting={name}") for name in choices(CONFIGS, "weighting")]
+CRITICS = [("train-critics", f"critic={name}") for name in choices(CONFIGS, "critic")]
 
 
-@pytest.mark.parametrize("words", [*((verb,) for verb in VERBS), *RECIPES, *WEIGHTINGS], ids=" ".join)
+@pytest.mark.parametrize("words", [*((verb,) for verb in VERBS), *RECIPES, *WEIGHTINGS, *CRITICS], ids=" ".join)
 def test_keys_are_the_keywords_of_run(words):
     verb, config = words[0], composed(*words)
     run = find(config.get("run", app_of(verb).run), config["trusted"])
@@ -100,6 +102,9 @@ def test_every_number_of_a_size_is_used():
         ("improve", "tracking"),
         ("improve", "recipe"),
         ("train-critics", "steps_to_go"),
+        ("train-critics", "critic"),
+        ("takeover", "style"),
+        ("takeover", "person"),
         ("weigh", "weighting"),
         ("bench", "suite"),
         ("bench", "env"),
@@ -109,7 +114,7 @@ def test_every_number_of_a_size_is_used():
 )
 def test_every_choice_composes_and_its_targets_take_its_keys(verb, group):
     for choice in choices(CONFIGS, group):
-        where = WHERE.get(choice.split("_")[0], []) if group == "actor" else []
+        where = WHERE.get(choice.split("_")[0], []) if group in ("actor", "person") else []
         check_targets_take(composed(verb, f"{group}={choice}", *where))
 
 
@@ -230,6 +235,8 @@ def test_pairs_and_arms_written_down_beforehand_are_evaluated(experiment):
         assert {pair["a"], pair["b"]} <= (models if pair.get("metric") == "fidelity" else arms), pair
     promised = {
         "+real+imagined": {("+real+imagined", "base_longer"), ("+real+imagined", "+real")},
+        "habc": {(a, b) for a in ("habc", "habc_all") for b in DULL},
+        "rac": {("rac", "hg_dagger"), ("rac", "demos"), ("hg_dagger", "demos")},
         "guided_ft1": {("guided_ft1", "unguided_matched"), ("guided_fs", "unguided_matched_fs"), ("pcg", "lpb")},
     }
     for arm, pairs in promised.items():
@@ -241,10 +248,41 @@ def test_every_stage_of_an_experiment_composes(experiment):
     _, stages = stages_of(experiment, "tiny")
     alike = {}
     for stage in stages:
-        choices_made = {key: value for key, value in stage.overrides.items() if key in ("actor", "env", "guidance", "loss", "reward")}
+        groups = ("actor", "env", "guidance", "loss", "reward", "weighting", "critic", "style", "person")
+        choices_made = {key: value for key, value in stage.overrides.items() if key in groups}
         alike.setdefault((stage.verb, tuple(sorted(stage.overrides)), str(choices_made)), stage)
     for stage in alike.values():
         composed(stage.verb, *stage.words())
+
+
+@pytest.mark.parametrize("experiment", ["habc_tabletop", "habc_metaworld"])
+def test_arms_of_habc_differ_in_weights_alone(experiment):
+    config, stages = stages_of(experiment, "tiny")
+    task = config["task"][0]
+    arms = {stage.name.split("/")[1]: stage for stage in stages if stage.name.startswith(f"{task}-0/") and stage.verb == "improve"}
+    assert len(arms) == len(config["arms"]) - 1
+    bare = lambda stage: {key: value for key, value in stage.overrides.items() if key not in ("stores", "early_steps")}  # noqa: E731
+    paths = lambda stage: [share["path"] for share in stage.overrides["stores"]]  # noqa: E731
+    for name, stage in arms.items():
+        assert bare(stage) == bare(arms["plain"]) and paths(stage) == paths(arms["plain"])
+        used = {share[key] for share in stage.overrides["stores"] for key in ("weights", "early_weights") if key in share}
+        assert {f"{task}-0/weigh_{sidecar}" for sidecar in used} <= set(stage.needs), name  # nothing reads a sidecar before it is there
+        assert name == "plain" or used
+    metrics = {pair.get("metric", "success") for pair in config["pairs"] if pair["a"] == "habc" and pair["b"] in DULL}
+    assert metrics == {"success", "steps_to_success", "steps_to_success@solved"}
+
+
+@pytest.mark.parametrize("experiment", ["habc_tabletop", "habc_metaworld", "rac"])
+def test_starts_of_habc_and_rac_are_used_once(experiment):
+    config, stages = stages_of(experiment, "small")
+    used = {}
+    for stage in stages:
+        if stage.verb in ("collect", "rollout", "takeover") and stage.name.startswith(f"{config['task'][0]}-"):
+            first = stage.overrides["first_seed"]
+            count = stage.overrides.get("episodes") or stage.overrides.get("max_tries") or 500
+            used[stage.name] = range(first, first + count)
+            check_seeds("demonstrations" if stage.verb == "collect" else "rollouts", used[stage.name])
+    assert len(used) in (9, 12) and sum(map(len, used.values())) == len(set().union(*used.values()))
 
 
 def test_extra_training_arms_make_the_same_number_of_updates():

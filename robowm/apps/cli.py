@@ -20,6 +20,7 @@ VERBS: dict[str, str] = {
     "train-dynamics": "learn where actions lead in the latent space of a policy's encoder (ReGuide, LPB)",
     "find-phases": "find phases and targets in demonstrations as a policy's encoder sees them (ReGuide)",
     "guide": "record successful episodes of a policy that is guided back to demonstrated states (ReGuide)",
+    "takeover": "run a policy that a scripted person takes over from when it is stuck, and record every episode (RaC, HG-DAgger)",
     "train-critics": "learn how likely and how soon a policy succeeds from a state (HABC)",
     "weigh": "write a weight for each step beside stores, by critics or by controllers (HABC, AWR, Sirius, IWR)",
     "imagine": "let a policy act inside a world model, judge and keep its successes",

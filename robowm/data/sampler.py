@@ -34,9 +34,11 @@ class ClipReader:
         *,
         episodes: Sequence[np.ndarray | None] | None = None,
         weights: Sequence[str | None] | None = None,
+        early_weights: Sequence[str | None] | None = None,
         budget: int = MEMORY_BUDGET,
     ):
-        """``episodes`` gives per store the indices to keep (None: all), ``weights`` the sidecar with per-step loss weights (None: ones)."""
+        """``episodes`` gives per store the indices to keep (None: all), ``weights`` the sidecar with per-step loss weights (None: ones),
+        ``early_weights`` another one to read clips with (None: the same)."""
         self.stores, self.cameras = list(stores), list(cameras)
         _check_alike(self.stores, self.cameras)
         kept = [np.arange(len(store)) if e is None else np.asarray(e, np.int64) for store, e in _zip(self.stores, episodes)]
@@ -52,7 +54,14 @@ class ClipReader:
         self.controller = self._flat(CONTROLLER, self.lengths).astype(np.int64)  # [sum(T)]
         truth = all(store.spec.environment_state_names is not None for store in self.stores)
         self.environment_state = self._flat(ENVIRONMENT_STATE, self.lengths + 1) if truth else None
-        self.weight = self._weights([None] * len(self.stores) if weights is None else list(weights))  # f32 [sum(T)]
+        names = [None] * len(self.stores) if weights is None else list(weights)
+        early = names if early_weights is None else [e or w for e, w in zip(early_weights, names, strict=True)]
+        ones = np.ones(int(self.lengths.sum()), np.float32)
+        self.weight = self._sidecars(names, "weight", ones)  # f32 [sum(T)]
+        self.early_weight = self.weight if early == names else self._sidecars(early, "weight", ones)  # f32 [sum(T)]
+        known = [name is not None and "improved" in read_sidecar(store, name) for store, name in zip(self.stores, names, strict=True)]
+        said = [name if has else None for name, has in zip(names, known, strict=True)]
+        self.improved = self._sidecars(said, "improved", -np.ones(len(ones), np.int64)) if any(known) else None  # int64 [sum(T)]
         rows = int((self.lengths + 1).sum())
         size = sum(rows * 3 * h * w for h, w in (self.stores[0].spec.cameras[c] for c in self.cameras))
         self.in_memory = size <= budget
@@ -61,8 +70,11 @@ class ClipReader:
     def __len__(self) -> int:
         return len(self.index)
 
-    def read(self, episodes: np.ndarray, anchors: np.ndarray, obs_offsets: Sequence[int], action_offsets: Sequence[int]) -> ClipBatch:
-        """Return the clips at ``anchors`` int [B] of ``episodes`` int [B] as CPU tensors (see data/clips.py for offsets)."""
+    def read(
+        self, episodes: np.ndarray, anchors: np.ndarray, obs_offsets: Sequence[int], action_offsets: Sequence[int], *, early: bool = False
+    ) -> ClipBatch:
+        """Return the clips at ``anchors`` int [B] of ``episodes`` int [B] as CPU tensors (see data/clips.py for offsets), weighed as they
+        are to be ``early`` in training or later."""
         episodes, anchors = np.asarray(episodes, np.int64), np.asarray(anchors, np.int64)
         obs, obs_valid = clips.window(self.lengths + 1, episodes, anchors, np.asarray(obs_offsets))
         act, act_valid = clips.window(self.lengths, episodes, anchors, np.asarray(action_offsets))
@@ -79,11 +91,23 @@ class ClipReader:
             reward=torch.from_numpy(_take(self.reward, flat_act)),
             controller=torch.from_numpy(_take(self.controller, flat_act)),
             action_valid=torch.from_numpy(act_valid),
-            weight=torch.from_numpy(_take(self.weight, flat_act)),
+            weight=torch.from_numpy(_take(self.early_weight if early else self.weight, flat_act)),
             success=torch.from_numpy(self.success[episodes]),
             task=tuple(self.metas[e].task for e in episodes),
             refs=self._refs(episodes, anchors, action_offsets),
+            improved=self._improved(episodes, anchors),
         )
+
+    def weighs(self, episodes: np.ndarray, anchors: np.ndarray, action_offsets: Sequence[int]) -> np.ndarray:
+        """Return bool [B]: whether any action of the clip weighs something, early or later."""
+        act, valid = clips.window(self.lengths, episodes, anchors, np.asarray(action_offsets))
+        flat = act + self._first_step[episodes][:, None]
+        return (valid & ((_take(self.weight, flat) > 0) | (_take(self.early_weight, flat) > 0))).any(1)
+
+    def _improved(self, episodes: np.ndarray, anchors: np.ndarray) -> torch.Tensor | None:
+        if self.improved is None:
+            return None
+        return torch.from_numpy(_take(self.improved, self._first_step[episodes] + np.minimum(anchors, self.lengths[episodes] - 1)))
 
     def frames(self, camera: str, episodes: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return uint8 [B, K, h, w, 3]: observation rows int64 [B, K] of ``episodes`` int64 [B]."""
@@ -119,26 +143,28 @@ class ClipReader:
             out[b] = block[wanted - first]
         return out
 
-    def _weights(self, names: list[str | None]) -> np.ndarray:
-        out = np.ones(int(self.lengths.sum()), np.float32)
+    def _sidecars(self, names: list[str | None], key: str, default: np.ndarray) -> np.ndarray:
+        """Return array ``key`` of each store's sidecar laid end to end, ``default`` [sum(T)] where a store has none."""
+        out = default.copy()
         for s, name in enumerate(names):
             if name is None:
                 continue
             store = self.stores[s]
             arrays = read_sidecar(store, name)
-            if "weight" not in arrays:
-                raise UserError(f"sidecar {name!r} of {store.path} has no 'weight'; it has {', '.join(arrays)}")
+            if key not in arrays:
+                raise UserError(f"sidecar {name!r} of {store.path} has no {key!r}; it has {', '.join(arrays)}")
             first = clips.first_rows(store.lengths)
             for e in np.flatnonzero(self.store_of == s):
-                source = arrays["weight"][first[self.index[e]] :][: self.lengths[e]]
-                out[self._first_step[e] :][: self.lengths[e]] = source
+                out[self._first_step[e] :][: self.lengths[e]] = arrays[key][first[self.index[e]] :][: self.lengths[e]]
         return out
 
 
 class ClipSampler:
     """Draws batches of clips. ``batch(step)`` is a pure function of (seed, step), so resuming needs no state.
 
-    Each clip comes from a store with probability share / sum of shares (None: as many as it has anchors) and is uniform over them.
+    Each clip comes from a store with probability share / sum of shares (None: as many as it has anchors) and is uniform over them. Clips
+    of which every action weighs 0 are not drawn; their store's share shrinks with them, so that what remains keeps its part of the loss.
+    Before ``early_steps`` the stores' ``early_weights`` count.
     ``split`` keeps the episodes that ``held_out`` puts aside ("validation") or the others ("train"); with ``holdout`` 0 all are in "train".
     """
 
@@ -154,17 +180,20 @@ class ClipSampler:
         anchors: Literal["policy", "rows", "start", "inside", "future"] = "policy",
         holdout: float = 0.0,
         split: Literal["train", "validation"] = "train",
+        early_steps: int = 0,
         budget: int = MEMORY_BUDGET,
     ):
         shares = as_shares(stores)
+        check_early(shares, early_steps)
         _check_choice("anchors", anchors, clips.ANCHORS)
         _check_choice("split", split, ("train", "validation"))
         clips.check_offsets(obs_offsets, action_offsets)
-        self.batch_size, self.seed = int(batch_size), int(seed)
+        self.batch_size, self.seed, self._early_steps = int(batch_size), int(seed), early_steps
         self._obs, self._act = [int(o) for o in obs_offsets], [int(o) for o in action_offsets]
         opened = [EpisodeStore.open(share.path, cameras=cameras) for share in shares]
         kept = [_keep(store, share, holdout, split) for store, share in zip(opened, shares, strict=True)]
-        self.reader = ClipReader(opened, cameras, episodes=kept, weights=[share.weights for share in shares], budget=budget)
+        named = {field: [getattr(share, field) for share in shares] for field in ("weights", "early_weights")}
+        self.reader = ClipReader(opened, cameras, episodes=kept, **named, budget=budget)
         self._episode, self._step = clips.ANCHORS[anchors](self.reader.lengths, self._obs, self._act)
         if (self.reader.lengths == 0).any() and len(self._episode):  # an episode without steps has no action to learn from
             some = self.reader.lengths[self._episode] > 0
@@ -173,9 +202,10 @@ class ClipSampler:
         for share, count in zip(shares, counts, strict=True):
             if count == 0:
                 raise UserError(f"{share.path}: no episode is long enough for offsets {self._obs} and {self._act}; shorten the window")
-        self._first, self._count = clips.first_rows(counts), counts
-        sizes = [count if share.share is None else share.share for share, count in zip(shares, counts, strict=True)]
-        self._shares = np.array(sizes, float) / sum(sizes)
+        sizes = np.array([count if share.share is None else share.share for share, count in zip(shares, counts, strict=True)], float)
+        left = self._drop_weightless(len(shares))
+        self._first, self._count = clips.first_rows(left), left
+        self._shares = sizes * (left / counts) / (sizes * (left / counts)).sum()
 
     def __len__(self) -> int:
         """Anchors over all stores."""
@@ -183,7 +213,7 @@ class ClipSampler:
 
     def batch(self, step: int) -> ClipBatch:
         """Return batch ``step``: the same clips whenever and wherever it is asked for."""
-        return self.clips(self.draw(step))
+        return self.clips(self.draw(step), early=step < self._early_steps)
 
     def draw(self, step: int) -> np.ndarray:
         """Return the numbers int64 [B] of the anchors in batch ``step``."""
@@ -191,15 +221,31 @@ class ClipSampler:
         store = rng.choice(len(self._shares), self.batch_size, p=self._shares)
         return self._first[store] + (rng.random(self.batch_size) * self._count[store]).astype(np.int64)
 
-    def clips(self, numbers: np.ndarray) -> ClipBatch:
+    def clips(self, numbers: np.ndarray, *, early: bool = False) -> ClipBatch:
         """Return the clips at the anchors ``numbers`` int [B], each in 0 .. len - 1."""
-        return self.reader.read(self._episode[numbers], self._step[numbers], self._obs, self._act)
+        return self.reader.read(self._episode[numbers], self._step[numbers], self._obs, self._act, early=early)
 
     def starts(self, numbers: np.ndarray, cameras: Sequence[str]) -> dict[str, torch.Tensor]:
         """Return the first frames uint8 [B, 1, h, w, 3] of the episodes that the anchors ``numbers`` lie in."""
         episodes = self._episode[numbers]
         rows = np.zeros((len(episodes), 1), np.int64)
         return {c: torch.from_numpy(self.reader.frames(c, episodes, rows)) for c in cameras}
+
+    def _drop_weightless(self, stores: int) -> np.ndarray:
+        """Forget anchors whose clips teach nothing; return how many each store has left."""
+        if len(self._episode) and min(self.reader.weight.min(), self.reader.early_weight.min()) <= 0:
+            kept = self.reader.weighs(self._episode, self._step, self._act)
+            if not kept.any():
+                raise UserError("every step of the stores weighs 0; nothing is left to learn from, weigh them otherwise")
+            self._episode, self._step = self._episode[kept], self._step[kept]
+        return np.bincount(self.reader.store_of[self._episode], minlength=stores)
+
+
+def check_early(shares: Sequence[StoreShare], early_steps: int) -> None:
+    """Raise UserError unless ``early_steps`` and ``early_weights`` come together."""
+    named = any(share.early_weights is not None for share in shares)
+    if early_steps < 0 or named != (early_steps > 0):
+        raise UserError(f"early_steps={early_steps}; give it, at least 1, together with early_weights of a store, or neither of them")
 
 
 def held_out(metas: Iterable[EpisodeMeta], fraction: float) -> np.ndarray:

@@ -23,11 +23,13 @@ class StoreShare:
     share: float | None = 1.0  # relative to the other stores; None in all of them: each in proportion to its steps
     only_success: bool = False  # keep episodes judged successful
     weights: str | None = None  # sidecar whose 'weight' [steps] scales the loss per step
+    early_weights: str | None = None  # another one that does so in the first updates (early_steps of a training)
     audit: str | Path | None = None  # folder of evaluate-imagined: the share is scaled by how many claimed successes held
 
     def settings(self) -> dict[str, Any]:
         """Return everything but the paths, for a record that names data by fingerprint."""
-        return {key: value for key, value in asdict(self).items() if key not in ("path", "audit")}
+        found = {key: value for key, value in asdict(self).items() if key not in ("path", "audit")}
+        return found if self.early_weights is not None else {key: value for key, value in found.items() if key != "early_weights"}
 
 
 def as_entries(kind: type, entries: Any) -> list[Any]:
@@ -80,11 +82,12 @@ def open_shares(stores: Sequence[StoreShare | Mapping[str, Any]]) -> tuple[list[
             record = _read_audit(store, Path(share.audit))
             shares[i] = replace(share, share=share.share * held(record["confusion"]))
             found[f"store{i}.audit"] = record["fingerprint"]
-        if share.weights is not None:
-            weights = read_sidecar(store, share.weights)
-            found[f"store{i}.weights"] = fingerprint_json(
-                {key: hashlib.sha256(array.tobytes()).hexdigest() for key, array in weights.items()}
-            )
+        for field in ("weights", "early_weights"):
+            if (name := getattr(share, field)) is not None:
+                arrays = read_sidecar(store, name)
+                found[f"store{i}.{field}"] = fingerprint_json(
+                    {key: hashlib.sha256(array.tobytes()).hexdigest() for key, array in arrays.items()}
+                )
     return shares, opened, found
 
 

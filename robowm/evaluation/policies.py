@@ -2,7 +2,7 @@
 
 ``output_dir`` holds ``episodes.jsonl``, one line per start,
 
-    {task, arm, train_seed, seed, success, success_at_end, success_at_reset, steps, seconds}
+    {task, arm, train_seed, seed, success, success_at_end, success_at_reset, steps, seconds, measures}
 
 ``evaluation.json`` (rows with intervals, notes), ``videos/{failure,success}_<seed>.mp4`` and, when finished, ``artefact.json``.
 
@@ -11,13 +11,14 @@
 * ``success_at_end``: the goal still held when the episode ended, ``stop_after_success`` steps after its first success. Without that margin
   "at end" would equal "once"; None runs every episode to ``max_steps``, the strictest form, at a higher price.
 * ``steps``: steps to the first success, ``max_steps`` where there was none.
+* ``measures``: {name: number}, what was asked for beside; missing where nothing was.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from robowm.progress import Progress
 from robowm.protocols import Env, Policy
 from robowm.rollout import Rollout, described, run_episodes
 from robowm.seeds import check_seeds
-from robowm.types import EvalRow
+from robowm.types import Episode, EvalRow
 
 EPISODES = "episodes.jsonl"
 SUMMARY = "evaluation.json"
@@ -53,9 +54,11 @@ def run(
     failure_videos: int = 4,
     success_videos: int = 2,
     noise_salt: int = 0,
+    measures: Mapping[str, Callable[[Episode], float]] | None = None,
 ) -> dict[str, Any]:
     """Evaluate ``policy`` as ``arm`` on starts ``first_seed .. first_seed + episodes - 1`` and return the summary.
 
+    ``measures`` are further numbers of each episode, by name, such as robowm.metrics.recoveries.Recoveries.
     Killed and called again it goes on after the last finished batch. ``env.n`` may differ then: outcomes do not depend on it.
     """
     output_dir = Path(output_dir)
@@ -66,6 +69,7 @@ def run(
     labels = {"task": env.task_name, "arm": arm, "train_seed": train_seed}
     settings = {"max_steps": max_steps, "stop_after_success": stop_after_success, "noise_salt": noise_salt}
     config = {**labels, "env": described(env, policy), "first_seed": first_seed, "episodes": episodes, **settings}
+    config |= {"measures": {name: str(measure) for name, measure in measures.items()}} if measures else {}
     inputs = {"policy": policy.name}
     if claim(output_dir, kind="evaluation", inputs=inputs, config=config) is not None:
         return json.loads((output_dir / SUMMARY).read_text())
@@ -80,6 +84,9 @@ def run(
             rollouts = list(run_episodes(env, policy, batch, kind="rollout", **settings))
             seconds = (time.perf_counter() - began) / len(batch)
             lines = [{**labels, **outcome(rollout, max_steps), "seconds": round(seconds, 4)} for rollout in rollouts]
+            if measures:
+                told = [{name: measure(rollout.episode) for name, measure in measures.items()} for rollout in rollouts]
+                lines = [{**line, "measures": numbers} for line, numbers in zip(lines, told, strict=True)]
             for line, rollout in zip(lines, rollouts, strict=True):
                 videos.offer(line, rollout)
             append_lines(log, lines)

@@ -6,7 +6,7 @@ import torch
 
 from robowm.errors import UserError
 from robowm.habc.credit import Role
-from robowm.habc.weights import Steps, Weights, asked, gate_argument, normalised
+from robowm.habc.weights import Steps, Weights, asked, asked_advantage, gate_argument, normalised
 
 
 def filtered(steps: Steps) -> Weights:
@@ -14,6 +14,14 @@ def filtered(steps: Steps) -> Weights:
     raw = torch.ones(len(steps.role))
     raw[steps.role == Role.FAILURE] = 0.0
     return Weights(normalised(raw, steps), {})
+
+
+def shown(steps: Steps) -> Weights:
+    """Cloning of demonstrations and people's steps alone, all alike: what HG-DAgger (Kelly et al., arXiv 1810.02890) trains on."""
+    weight = (steps.valid & ((steps.role == Role.DEMO) | (steps.role == Role.HUMAN))).float()
+    if not weight.any():
+        raise UserError("weighting=shown found neither demonstrations nor steps of people; weigh stores that hold some")
+    return Weights(weight, {"interventions": float((steps.valid & (steps.role == Role.HUMAN)).sum())})
 
 
 def awr(steps: Steps, *, beta: float = 1.0, cap: float = 20.0) -> Weights:
@@ -28,6 +36,34 @@ def awr(steps: Steps, *, beta: float = 1.0, cap: float = 20.0) -> Weights:
     raw = torch.where(steps.role == Role.DEMO, 1.0, raw)
     capped = (raw > cap)[steps.online]
     return Weights(normalised(raw.clamp_max(cap), steps), {"clipped": float(capped.float().mean()) if capped.numel() else 0.0})
+
+
+def iql(steps: Steps, *, beta: float = 10.0, cap: float = 100.0) -> Weights:
+    """Implicit Q-learning (Kostrikov et al., arXiv 2110.06169, eq. 7): exp(beta (Q - V)), at most ``cap``, on everything.
+
+    ``beta`` 10 is the paper's for tasks whose only reward is success.
+    """
+    if not (beta > 0 and cap > 0):
+        raise UserError(f"weighting.beta={beta}, weighting.cap={cap}; both must be above 0")
+    raw = torch.exp(beta * asked_advantage(steps, "iql"))
+    capped = (raw > cap)[steps.valid]
+    numbers = {"clipped": float(capped.float().mean()) if capped.numel() else 0.0}
+    return Weights(normalised(raw.clamp_max(cap), steps), numbers)
+
+
+def recap(steps: Steps, *, positive: float = 0.4) -> Weights:
+    """RECAP (Amin et al. 2025): nothing is weighed; a step is marked as better than usual where its advantage lies in the upper share
+    ``positive`` of the policy's steps, and always where people acted or demonstrated. A policy trained with it is conditioned on the mark.
+    """
+    if not 0 < positive < 1:
+        raise UserError(f"weighting.positive={positive}; it must lie between 0 and 1")
+    advantage = asked_advantage(steps, "recap")
+    people = (steps.role == Role.DEMO) | (steps.role == Role.HUMAN)
+    judged = advantage[steps.valid & ~people]
+    threshold = float(judged.quantile(1 - positive)) if judged.numel() else 0.0
+    improved = (people | (advantage > threshold)).long()
+    numbers = {"threshold": threshold, "improved": float(improved[steps.valid].float().mean()) if steps.valid.any() else 0.0}
+    return Weights(steps.valid.float(), numbers, improved)
 
 
 def iwr(steps: Steps) -> Weights:

@@ -163,15 +163,21 @@ def load_critics(path: Path | str, encoder: Path | str | None = None, device: st
     """
     path = Path(path)
     record = read_artefact(path, KIND)
-    folder = Path(record["encoder"] if encoder is None else encoder)
-    if encoder is None and not folder.is_dir():
-        raise UserError(f"{path} was trained with the encoder of {folder}, which is gone; give encoder=<its folder>")
+    folder = policy_of(path, record, encoder)
     policy = load_denoiser(folder, device=device)
     if record["inputs"]["policy"] != policy.weights:
         raise UserError(f"{path} was trained on the encoder of policy {record['inputs']['policy']}, {folder} is {policy.weights}")
     net = Critics(**record["network"])
     load_weights(net, path, "the critics")
     return net.eval().requires_grad_(False), Latents(policy), record
+
+
+def policy_of(path: Path, record: Mapping[str, Any], encoder: Path | str | None) -> Path:
+    """Return the folder of the policy that the critics at ``path`` look through, ``encoder`` or where it was when they were trained."""
+    folder = Path(record["encoder"] if encoder is None else encoder)
+    if encoder is None and not folder.is_dir():
+        raise UserError(f"{path} was trained with the encoder of {folder}, which is gone; give encoder=<its folder>")
+    return folder
 
 
 def named(function: Any) -> dict[str, Any]:

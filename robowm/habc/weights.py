@@ -42,6 +42,7 @@ class Steps:
     until_takeover: Tensor  # int64 [N], see credit.py
     valid: Tensor  # bool [N], False for steps that are dropped (a margin before take-overs)
     values: Values | None = None  # None: no critics were asked
+    advantage: Tensor | None = None  # f32 [N], of a rival's own critic (value_critics.py)
 
     @property
     def online(self) -> Tensor:
@@ -55,6 +56,7 @@ class Weights:
 
     weight: Tensor  # f32 [N], at least 0
     numbers: dict[str, float]
+    improved: Tensor | None = None  # int64 [N], 1 / 0: what a conditioned policy is told of each step
 
 
 Weighting = Callable[[Steps], Weights]
@@ -153,8 +155,15 @@ def summary(steps: Steps, weight: Tensor) -> dict[str, float]:
 def asked(steps: Steps, name: str) -> Values:
     """Return what the critics say; UserError where none were given."""
     if steps.values is None:
-        raise UserError(f"weighting={name} weighs by what critics say; give critics=<folder of train-critics>")
+        raise UserError(f"weighting={name} weighs by what critics say; give critics=<folder of train-critics critic=habc>")
     return steps.values
+
+
+def asked_advantage(steps: Steps, name: str) -> Tensor:
+    """Return what a rival's critic says f32 [N]; UserError where none was given."""
+    if steps.advantage is None:
+        raise UserError(f"weighting={name} weighs by a critic of its own; give critics=<folder of train-critics critic={name}>")
+    return steps.advantage
 
 
 def _role(name: str) -> Role:

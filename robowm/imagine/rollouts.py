@@ -65,7 +65,7 @@ def run(
     under a second noise draw and drops it unless it succeeds there too. ``keep_failures`` stores the dropped ones as well, to judge on.
     """
     output_dir = Path(output_dir)
-    check_amount(episodes, until_successes)
+    check_amount(episodes=episodes, until_successes=until_successes)
     rules = {"max_steps": max_steps, "stop_after_success": stop_after_success, "min_steps": min_steps, "agreement": agreement}
     rules |= {"noise_salt": noise_salt, "round": round}
     asked = {"episodes": episodes, "until_successes": until_successes, "keep_failures": keep_failures}

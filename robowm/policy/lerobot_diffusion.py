@@ -89,6 +89,9 @@ def errors(policy: DiffusionPolicy, batch: dict[str, Tensor], generator: torch.G
 def x0(policy: DiffusionPolicy, x_t: Tensor, t: Tensor, condition: Tensor) -> Tensor:
     """Return the clean estimate [B, H, A] (normalised) of the noised chunk ``x_t`` at noise steps ``t`` int64 [B]."""
     prediction = policy.diffusion.unet(x_t, t, global_cond=condition).float()
+    if isinstance(policy.config, RobowmDiffusionConfig) and policy.config.indicator and policy.config.indicator_guidance != 1:
+        plain = policy.diffusion.unet(x_t, t, global_cond=policy.diffusion.without_indicator(condition)).float()
+        prediction = plain + policy.config.indicator_guidance * (prediction - plain)
     if policy.config.prediction_type == "epsilon":
         return clean_from_noise(x_t, prediction, t, policy.diffusion.noise_scheduler.alphas_cumprod)
     return prediction

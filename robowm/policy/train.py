@@ -17,6 +17,7 @@ from robowm.data.shares import StoreShare, open_shares
 from robowm.data.spec import ACTION, ENVIRONMENT_STATE, STATE, StoreSpec, tasks_of
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
+from robowm.policy.indicator import INDICATOR, conditioned, shown_indicator
 from robowm.policy.lerobot import KIND, PRETRAINED, WEIGHTS, LeRobotPolicy, build, family, load_policy, pretrained_folder, save
 from robowm.policy.lerobot_batch import Inputs, Normalizers, action_batch, observation_batch
 from robowm.policy.losses import effective_share, weighted_mean
@@ -36,17 +37,22 @@ def run(
     output_dir: Path | str,
     policy: Mapping[str, Any] | None = None,
     init_from: Path | str | None = None,
+    early_steps: int = 0,
     device: str = "auto",
     precision: str = "auto",
     log_every: int = 50,
     save_every: int = 500,
     tracker: Tracker | None = None,
 ) -> dict[str, Any]:
-    """Train on ``stores`` (fields of StoreShare: path, share, only_success, weights) and return the last log line.
+    """Train on ``stores`` (fields of StoreShare: path, share, only_success, weights, early_weights) and return the last log line.
 
     Either ``policy`` (see policy/lerobot.py ``build``) describes a fresh policy, whose normaliser is fitted on the first store; or
     ``init_from`` is a finished policy folder, whose averaged weights and normaliser are continued from. ``output_dir`` becomes an artefact
     with the averaged weights in ``pretrained_model``, in lerobot's format. Interrupted and called again it resumes exactly.
+
+    The first ``early_steps`` updates weigh steps by ``early_weights``: a warm-up by filtered weights before HABC's (paper, section
+    "weights": 500 updates with g = 1), or HABC's before those that also weigh people's steps. Where weights come with an indicator of
+    improvement (RECAP), the policy becomes one that is conditioned on it.
     """
     output_dir = Path(output_dir)
     shares, opened, inputs = open_shares(stores)
@@ -62,15 +68,16 @@ def run(
         "steps": steps,
         "optim": asdict(optim),
     }
-    config |= {"batch_size": batch_size, "seed": seed}
+    config |= {"batch_size": batch_size, "seed": seed} | ({"early_steps": early_steps} if early_steps else {})
     if claim(output_dir, kind=KIND, inputs=inputs, config=config) is not None:
         return read_log(output_dir / LOG)[-1]
     start = _fresh(policy, opened[0], seed) if init_from is None else _continued(init_from, opened)
     model, observes, normalizers, spec, tasks = start
     obs_offsets, action_offsets = family(model).offsets(model.config)
-    sampler = ClipSampler(
-        shares, cameras=observes.cameras, obs_offsets=obs_offsets, action_offsets=action_offsets, batch_size=batch_size, seed=seed
-    )
+    windows = {"obs_offsets": obs_offsets, "action_offsets": action_offsets}
+    sampler = ClipSampler(shares, cameras=observes.cameras, **windows, batch_size=batch_size, seed=seed, early_steps=early_steps)
+    if sampler.reader.improved is not None:
+        model = conditioned(model)
     averaged = fit(
         Learner(model, sampler.batch, cloning_loss(normalizers, observes)),
         steps=steps,
@@ -95,6 +102,8 @@ def cloning_loss(normalizers: Normalizers, observes: Inputs):
     def loss(model, clips: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         batch = observation_batch(clips.frames, clips.state, clips.environment_state, clips.task, normalizers, observes)
         batch |= action_batch(clips.action, clips.action_valid, normalizers)
+        if clips.improved is not None:
+            batch[INDICATOR] = shown_indicator(clips.improved, generator)
         errors, parts = family(model).errors(model, batch, generator)
         terms = {name: weighted_mean(part, clips.action_valid, clips.weight) for name, part in parts.items()}
         terms["unweighted"] = weighted_mean(errors.detach(), clips.action_valid, torch.ones_like(clips.weight))

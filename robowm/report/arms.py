@@ -14,6 +14,8 @@ from robowm.report.study import REFERENCES, arm_order
 from robowm.seeds import purpose_of
 
 Lines = list[dict[str, Any]]
+STEPS = "steps_to_success"  # of every start, a failure counts as the time limit
+SOLVED = "steps_to_success@solved"  # of the starts that were solved; in a pair, of those that both arms solved
 
 
 def evaluation_lines(artefacts: Sequence[Artefact]) -> Lines:
@@ -64,31 +66,64 @@ def _check_train_seeds(task: str, seeds: Mapping[str, set]) -> None:
             raise UserError(f"{task}: {arm} lacks training seeds {sorted(every - have)}; the other arms have them: evaluate them too")
 
 
-def success_rows(lines: Lines, wanted: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the rows of every task, arm and success metric, arms in reading order, of equals the ``wanted`` in theirs."""
-    rows = []
+def success_rows(lines: Lines, wanted: Sequence[str] = (), pairs: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+    """Return the rows of every task, arm and metric, arms in reading order, of equals the ``wanted`` in theirs.
+
+    Metrics are success, those that ``pairs`` name, and what evaluations measured beside. An arm without any success has no row of steps on
+    solved starts.
+    """
+    rows, steps = [], [metric for metric in (STEPS, SOLVED) if any(pair.get("metric") == metric for pair in pairs)]
     for task in dict.fromkeys(line["task"] for line in lines):
         found = {line["arm"] for line in lines if line["task"] == task}
         for arm in arm_order([*(arm for arm in wanted if arm in found), *sorted(found)]):
-            rows += [asdict(outcome_row(task, arm, metric, outcomes(lines, task, arm, metric))) for metric in METRICS]
+            measured = [name for line in lines if (line["task"], line["arm"]) == (task, arm) for name in line.get("measures", ())]
+            for metric in (*METRICS, *steps, *dict.fromkeys(measured)):
+                by_seed = {seed: starts for seed, starts in values(lines, task, arm, metric).items() if starts}
+                if by_seed:
+                    rows.append(asdict(outcome_row(task, arm, metric, by_seed)))
     return rows
 
 
+def values(lines: Lines, task: str, arm: str, metric: str) -> dict[int, dict[int, float]]:
+    """Return {training seed: {start: value}} of one arm, whatever the metric."""
+    if metric in METRICS:
+        return outcomes(lines, task, arm, metric)
+    if metric in (STEPS, SOLVED):
+        steps = outcomes(lines, task, arm, "steps")
+        if metric == STEPS:
+            return steps
+        solved = outcomes(lines, task, arm, "success")
+        return {seed: {start: value for start, value in starts.items() if solved[seed][start]} for seed, starts in steps.items()}
+    return outcomes([{**line, **line.get("measures", {})} for line in lines], task, arm, metric)
+
+
 def success_pairs(lines: Lines, pairs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the paired differences that were written down beforehand: ``{a, b, metric (success), task (all)}``."""
+    """Return the paired differences that were written down beforehand: ``{a, b, metric (success), task (all)}``.
+
+    Steps on solved starts are compared on the starts that both arms solved, of the training seeds that have some.
+    """
     rows = []
     for task in dict.fromkeys(line["task"] for line in lines):
         arms = {line["arm"] for line in lines if line["task"] == task}
         for pair in pairs:
             metric = pair.get("metric", "success")
-            if pair.get("task", task) != task or metric not in METRICS:
+            if pair.get("task", task) != task or metric not in (*METRICS, STEPS, SOLVED):
                 continue
             for arm in (pair["a"], pair["b"]):
                 if arm not in arms:
                     raise UserError(f"the pair {pair['a']} against {pair['b']} needs the arm {arm!r} on {task}; {nearest(arm, arms)}")
-            sides = (outcomes(lines, task, arm, metric) for arm in (pair["a"], pair["b"]))
-            rows.append(asdict(outcome_pair(task, pair["a"], pair["b"], metric, *sides)))
+            sides = [values(lines, task, arm, metric) for arm in (pair["a"], pair["b"])]
+            if metric == SOLVED:
+                sides = _both_solved(*sides)
+            if sides[0]:
+                rows.append(asdict(outcome_pair(task, pair["a"], pair["b"], metric, *sides)))
     return rows
+
+
+def _both_solved(a: Mapping[int, Mapping[int, float]], b: Mapping[int, Mapping[int, float]]) -> list[dict[int, dict[int, float]]]:
+    """Return both sides on the starts that they share, training seeds without any left out."""
+    shared = {seed: sorted(a[seed].keys() & b[seed].keys()) for seed in a.keys() & b.keys()}
+    return [{seed: {start: side[seed][start] for start in starts} for seed, starts in sorted(shared.items()) if starts} for side in (a, b)]
 
 
 def notes_of(train_seeds: set[int], rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,8 +1,8 @@
 """Turns the finished artefacts under a run's folder into one results file. Reads JSON and JSON lines alone; needs no torch.
 
 What it finds, by the kind of artefact: evaluations (arms, paired differences), world-model evaluations (fidelity over the horizon),
-success classifiers (precision and recall), imagined-against-real comparisons (false successes), benches of world models (rows and pairs
-as they are) and the ledger of stages (seconds).
+success classifiers (precision and recall), HABC's critics and weights (ranking, calibration, effective sample size), imagined-against-real
+comparisons (false successes), benches of world models (rows and pairs as they are) and the ledger of stages (seconds).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from robowm.artefacts import provenance, write_text
-from robowm.report import arms, bench, classifier, fidelity, folders
+from robowm.report import arms, bench, classifier, fidelity, folders, habc
 from robowm.report.folders import Artefact
 from robowm.report.schema import check_results
 from robowm.report.study import Stage
@@ -50,8 +50,8 @@ def gather(
     scores = fidelity.read_scores(others)
     if lines or not (scores or benches):
         arms.check_arms(lines, wanted_arms)
-    rows = arms.success_rows(lines, wanted_arms)
-    measured = [*rows, *fidelity.rows(scores), *bench.rows(benches), *classifier.rows(artefacts)]
+    rows = arms.success_rows(lines, wanted_arms, pairs)
+    measured = [*rows, *fidelity.rows(scores), *bench.rows(benches), *classifier.rows(artefacts), *habc.rows(artefacts)]
     train_seeds, starts = _seeds(lines, {**scores, **fidelity.read_scores(units)})
     published = bool(lines) or {purpose_of(seed) for seed in starts} == {"evaluation"}
     where = provenance()
@@ -68,7 +68,7 @@ def gather(
         "eval_seeds": [min(starts), max(starts)] if published else [],
         "rows": [*map(_rounded, [*measured, *_second_rows(stages, measured[0]["task"])])],
         "pairs": [*map(_rounded, [*arms.success_pairs(lines, pairs), *fidelity.pairs(scores, pairs), *bench.pairs(benches)])],
-        "notes": [*arms.notes_of(train_seeds, rows), *bench.notes(benches), *_commit_notes(commits), *notes],
+        "notes": [*arms.notes_of(train_seeds, rows), *habc.notes(lines), *bench.notes(benches), *_commit_notes(commits), *notes],
     }
     check_results(results, folder)
     return results

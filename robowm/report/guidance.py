@@ -41,6 +41,8 @@ def guided_episodes(artefacts: Sequence[Artefact]) -> list[Guided]:
             continue
         store = EpisodeStore.open(artefact.folder)
         told, ends = read_sidecar(store, TOLD), np.cumsum(store.lengths)
+        if "gate" not in told:  # a person watched, nobody guided
+            continue
         for i in range(min(SHOWN, len(store))):
             rows = slice(ends[i] - store.lengths[i], ends[i])
             verdict = "success" if store.meta(i).success == 1 else "failure"

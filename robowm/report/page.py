@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from robowm.report import figures, guidance, html, models, words
+from robowm.report import figures, guidance, habc, html, models, words
+from robowm.report.arms import SOLVED, STEPS
 from robowm.report.films import encode, strip_film
 from robowm.report.html import Budget
 from robowm.report.media import DATASET, TESTED
@@ -42,6 +43,8 @@ def build(study: Study, *, size: int = PAGE_BYTES) -> str:
         ("Following actions", models.action_table(results)),
         ("Long rolls", models.long_roll_table(results)),
         ("Success classifier", _classifier(study)),
+        ("Critics and weights", _critics(study)),
+        ("Recoveries", _recoveries(study)),
         ("Guidance", _guidance(study, budget)),
         ("Films", _films(study.videos, budget)),
         ("Other measurements", _other(results)),
@@ -106,7 +109,7 @@ def _arms_of(results: Mapping[str, Any], task: str) -> str:
     body += html.table(["arm", "success %", "95 %", "at end %", "at reset %", "n"], rows)
     if pairs:
         body += pairs_table(pairs)
-    others = [pair for pair in pairs_of(results, task=task) if pair["metric"] in SHARES and pair["metric"] != "success"]
+    others = [pair for pair in pairs_of(results, task=task) if pair["metric"] in (*SHARES, STEPS, SOLVED) and pair["metric"] != "success"]
     return body + (pairs_table(others) if others else "")
 
 
@@ -189,6 +192,30 @@ def _classifier(study: Study) -> str:
     return body + (f'<div class="grid">{panels}</div>\n' if panels else "")
 
 
+def _critics(study: Study) -> str:
+    """Return what critics and weights say of themselves, and a reliability plot for each training."""
+    rows = [row for row in study.results["rows"] if row["metric"].rpartition("/")[2] in ("viability", "efficiency", "weights")]
+    cells = [[row["task"], row["arm"], row["metric"], number(row["value"], row["metric"]), interval(row), f"{row['n']:,}"] for row in rows]
+    body = html.table(["task", "of", "measure", "value", "95 %", "trainings"], cells, words=(0, 1, 2)) if cells else ""
+    panels = "".join(
+        html.figure(
+            to_svg(figures.reliability_figure(each), f"Reliability of {each.task}"),
+            f"{each.task}: per step of held-out episodes, how often they succeeded; larger dots hold more steps",
+        )
+        for each in study.viability
+    )
+    return body + (f'<div class="grid">{panels}</div>\n' if panels else "")
+
+
+def _recoveries(study: Study) -> str:
+    """Return success against recoveries per episode, a panel a task."""
+    panels = ""
+    for task in dict.fromkeys(point.task for point in study.recovering):
+        drawn = habc.recovering_figure([point for point in study.recovering if point.task == task])
+        panels += html.figure(to_svg(drawn, f"Success over recoveries on {task}"), f"{task}: a dot is a policy, one of each training seed")
+    return f'<div class="grid">{panels}</div>\n' if panels else ""
+
+
 def _guidance(study: Study, budget: Budget) -> str:
     demonstrated = [(each.title, guidance.timeline_figure(each)) for each in study.timelines[:MOST_EPISODES]]
     guided = [(each.title, guidance.guided_figure(each)) for each in study.guided[:MOST_EPISODES]]
@@ -228,6 +255,7 @@ def _films(videos: Sequence[Video], budget: Budget) -> str:
 def _other(results: Mapping[str, Any]) -> str:
     shown = {*SHARES, *FIDELITY, "precision", "recall", "false_success", "seconds", models.ACTION_ERROR}
     rows = [row for row in results["rows"] if row["metric"].partition("/")[0] not in shown and not models.is_of_long_roll(row["metric"])]
+    rows = [row for row in rows if row["metric"].rpartition("/")[2] not in ("viability", "efficiency", "weights")]
     cells = [[row["task"], row["arm"], row["metric"], number(row["value"], row["metric"]), interval(row), f"{row['n']:,}"] for row in rows]
     return html.table(["task", "arm", "metric", "value", "95 %", "n"], cells, words=(0, 1, 2)) if cells else ""
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from robowm.artefacts import write_text
 from robowm.errors import UserError
-from robowm.report import bench, classifier, fidelity, figures, folders, guidance, media, page
+from robowm.report import arms as arms_of
+from robowm.report import bench, classifier, fidelity, figures, folders, guidance, habc, media, page
 from robowm.report.films import episode_film
 from robowm.report.gather import RESULTS, gather, write_results
 from robowm.report.schema import read_results
@@ -89,6 +90,8 @@ def flywheel_study(
         strips=fidelity.strips(artefacts),
         videos=[*media.arm_videos(artefacts), *media.imagined_videos(artefacts), *media.store_videos(artefacts)],
         reliability=classifier.reliabilities(artefacts),
+        viability=habc.reliabilities(artefacts),
+        recovering=habc.recovering(arms_of.evaluation_lines(artefacts)),
         timelines=guidance.timelines(artefacts),
         guided=guidance.guided_episodes(artefacts),
         stages=stages,

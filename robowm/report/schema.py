@@ -22,7 +22,18 @@ from robowm.seeds import SEED_RANGES
 
 SHARES = ("success", "success_at_end", "success_at_reset")  # metrics of one episode that are 0 or 1
 FIDELITY = ("psnr", "ssim", "lpips", "psnr_object", "psnr_gripper")
-LOWER_IS_BETTER = ("lpips", "action_error", "false_success", "collapsed", "seconds", "latency_ms", "rss_mib")
+LOWER_IS_BETTER = (
+    "lpips",
+    "action_error",
+    "steps_to_success@solved",
+    "steps_to_success",
+    "ece",
+    "false_success",
+    "collapsed",
+    "seconds",
+    "latency_ms",
+    "rss_mib",
+)
 
 _FIDELITY_NAME = re.compile(rf"^({'|'.join(FIDELITY)})/[A-Za-z0-9_]+@([1-9]\d*|[a-z][a-z0-9_]*)$")  # @mean, @frame or @regime
 _OTHER_NAME = re.compile(r"^[a-z_0-9]+(/[A-Za-z0-9_+\-.]+)?(@[A-Za-z0-9_]+)?$")

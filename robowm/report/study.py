@@ -93,6 +93,16 @@ class Guided:
 
 
 @dataclass(frozen=True)
+class Recovering:
+    """An evaluated policy: how often it came right after a set-back, and how often it succeeded."""
+
+    task: str
+    arm: str
+    recoveries: float  # per episode
+    success: float
+
+
+@dataclass(frozen=True)
 class Study:
     """Everything that a page shows."""
 
@@ -101,6 +111,8 @@ class Study:
     strips: list[Strip] = field(default_factory=list)
     videos: list[Video] = field(default_factory=list)
     reliability: list[Reliability] = field(default_factory=list)
+    viability: list[Reliability] = field(default_factory=list)  # of HABC's critics, ``task`` names their folder
+    recovering: list[Recovering] = field(default_factory=list)
     timelines: list[Timeline] = field(default_factory=list)
     guided: list[Guided] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)

@@ -2,5 +2,6 @@
 
 from sim.experts.controls import AsDelta, NeverMoves, OpenLoop, Perturbed
 from sim.experts.expert import ScriptedExpert
+from sim.experts.hesitant import Hesitant
 
-__all__ = ["AsDelta", "NeverMoves", "OpenLoop", "Perturbed", "ScriptedExpert"]
+__all__ = ["AsDelta", "Hesitant", "NeverMoves", "OpenLoop", "Perturbed", "ScriptedExpert"]

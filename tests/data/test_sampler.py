@@ -129,6 +129,50 @@ def test_weights_follow_their_steps_through_filters(tmp_path):
         sampler([StoreShare(store.path, weights="other")])
 
 
+def test_clips_that_weigh_nothing_are_not_drawn_and_their_store_keeps_its_part_of_the_loss(tmp_path):
+    first, second = fake_store(tmp_path / "a", [40, 40]), fake_store(tmp_path / "b", [40])
+    weight = np.r_[np.zeros(40), np.full(40, 2.0)].astype(np.float32)  # mean 1, as normalised weights have it
+    write_sidecar(first, "w", {"weight": weight})
+    for share in (1.0, None):
+        plain = sampler([{"path": first.path, "share": share}, {"path": second.path, "share": share}], batch_size=4000).batch(0)
+        found = sampler(
+            [{"path": first.path, "share": share, "weights": "w"}, {"path": second.path, "share": share}], batch_size=4000
+        ).batch(0)
+        drawn = np.array([(ref.store == str(first.path), ref.episode) for ref in found.refs])
+        assert not ((drawn[:, 0] == 1) & (drawn[:, 1] == 0)).any()
+        wanted = np.mean([ref.store == str(first.path) for ref in plain.refs])
+        part = found.weight[torch.from_numpy(drawn[:, 0] == 1)].sum() / found.weight.sum()
+        assert part == pytest.approx(wanted, abs=0.03)
+    write_sidecar(first, "none", {"weight": np.zeros(80, np.float32)})
+    with pytest.raises(UserError, match="nothing is left to learn from"):
+        sampler([{"path": first.path, "weights": "none"}])
+
+
+def test_early_batches_are_weighed_otherwise_and_are_of_the_same_clips(tmp_path):
+    store = fake_store(tmp_path / "s", [30])
+    write_sidecar(store, "first", {"weight": np.full(30, 3.0, np.float32)})
+    write_sidecar(store, "then", {"weight": np.full(30, 5.0, np.float32)})
+    share = StoreShare(store.path, weights="then", early_weights="first")
+    source, later = sampler([share], early_steps=2), sampler([StoreShare(store.path, weights="then")])
+    for step, weight in ((0, 3), (1, 3), (2, 5)):
+        clip = source.batch(step)
+        assert (clip.weight == weight).all() and clip.refs == later.batch(step).refs
+    for early_steps, entry in ((0, share), (5, StoreShare(store.path, weights="then"))):
+        with pytest.raises(UserError, match=f"early_steps={early_steps}"):
+            sampler([entry], early_steps=early_steps)
+    assert "early_weights" in share.settings() and "early_weights" not in StoreShare(store.path).settings()
+
+
+def test_an_indicator_of_improvement_travels_with_its_anchor(tmp_path):
+    store, other = fake_store(tmp_path / "s", [30]), fake_store(tmp_path / "t", [30])
+    improved = np.arange(30) % 2
+    write_sidecar(store, "recap", {"weight": np.ones(30, np.float32), "improved": improved})
+    clip = sampler([StoreShare(store.path, weights="recap"), StoreShare(other.path)], action_offsets=[0, 1, 2]).batch(0)
+    for ref, mark in zip(clip.refs, clip.improved.tolist(), strict=True):
+        assert mark == (improved[ref.start] if ref.store == str(store.path) else -1)
+    assert sampler([StoreShare(other.path)]).batch(0).improved is None
+
+
 def test_validation_episodes_stay_apart_when_the_store_grows_and_across_stores(tmp_path):
     first = fake_store(tmp_path / "a", [4] * 40)
     apart = held_out(first.metas, 0.25)

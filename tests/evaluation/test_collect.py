@@ -55,6 +55,14 @@ def test_rollouts_keep_failures(tmp_path):
     assert episode.source.kind == "rollout" and episode.success == 0 and set(episode.controller) == {Controller.POLICY}
 
 
+def test_demonstrations_until_enough_steps_of_people(tmp_path):
+    counts = gather(tmp_path / "a", until_human_steps=15, keep_failures=False)
+    assert counts == {"tried": 5, "stored": 3, "successes": 3, "dropped": 2, "human_steps": 21}  # seven steps each, the last one whole
+    assert "human_steps" not in gather(tmp_path / "b", until_successes=3, keep_failures=False)
+    with pytest.raises(UserError, match="exactly one of episodes, until_successes, until_human_steps"):
+        gather(tmp_path / "c", until_human_steps=15, until_successes=3)
+
+
 def test_rollouts_until_enough_successes_end_with_the_last_of_them(tmp_path):
     counts = gather(tmp_path, purpose="rollouts", until_successes=3)
     assert counts == {"tried": 4, "stored": 4, "successes": 3, "dropped": 0}

@@ -9,6 +9,7 @@ from robowm.report.folders import find_artefacts
 from robowm.report.gather import gather
 from robowm.report.media import imagined_videos
 from robowm.report.schema import findings
+from robowm.report.words import verdict
 from tests.fakes import CounterEnv, NoisePolicy
 from tests.report.test_fidelity import write
 
@@ -51,6 +52,22 @@ def test_rows_hold_the_shares_that_the_episodes_hold(unit):
     assert (pair["diff"], pair["wins"], pair["losses"], pair["n"]) == (0.5, 0.5, 0.0, 40)
     assert found["eval_seeds"] == [100_000, 100_039] and found["train_seeds"] == [0]
     assert any("One training seed" in note for note in found["notes"])
+
+
+def test_steps_count_failures_as_the_limit_and_are_paired_on_starts_that_both_solve(tmp_path):
+    make(tmp_path, "slow", lambda seed: 8 if seed % 4 < 3 else 99)
+    make(tmp_path, "fast", lambda seed: 4 if seed % 2 else 99)
+    asked = [{"a": "fast", "b": "slow", "metric": metric} for metric in ("steps_to_success", "steps_to_success@solved")]
+    found = collect(tmp_path, pairs=asked)
+    assert findings(found) == []
+    values = {(row["arm"], row["metric"]): row["value"] for row in found["rows"]}
+    assert values["slow", "steps_to_success"] == 0.75 * 8 + 0.25 * 10 and values["fast", "steps_to_success"] == 0.5 * 4 + 0.5 * 10
+    assert values["slow", "steps_to_success@solved"] == 8 and values["fast", "steps_to_success@solved"] == 4
+    both, solved = found["pairs"]
+    assert both["n"] == 40 and both["diff"] == pytest.approx(7 - 8.5)
+    assert solved["n"] == 10 and solved["diff"] == -4  # a quarter of the starts is solved by both
+    assert verdict(both) == verdict(solved) == "better"
+    assert not [row for row in collect(tmp_path)["rows"] if row["metric"].startswith("steps")]  # nobody asked
 
 
 def test_two_training_seeds_widen_the_interval_and_count_pairs(unit):

@@ -9,8 +9,10 @@ from robowm.errors import UserError
 from robowm.protocols import Policy
 from robowm.rollout import run_episodes
 from robowm.types import Obs
-from sim.experts import AsDelta, NeverMoves, OpenLoop, Perturbed, ScriptedExpert
+from sim.experts import AsDelta, Hesitant, NeverMoves, OpenLoop, Perturbed, ScriptedExpert
+from sim.experts.hesitant import held_pose
 from sim.experts.insert import SCRIPT
+from sim.experts.person import TabletopPerson
 from sim.experts.waypoints import Progress, fold, plan
 from sim.tabletop import TabletopEnv
 from sim.tabletop.tasks.insert import CLEARANCE
@@ -121,3 +123,40 @@ def test_an_expert_without_simulator_truth_says_so():
 
 def test_fold_shifts_into_half_open_periods():
     assert fold(np.array([0.0, np.pi / 2, np.pi / 4, -np.pi / 4]), np.pi / 2) == pytest.approx([0, 0, -np.pi / 4, -np.pi / 4])
+
+
+def test_hesitant_demonstrations_succeed_and_take_longer():
+    straight, hesitant = run("pick_place", ScriptedExpert("pick_place"), 30), run("pick_place", hesitates(), 30)
+    median = lambda rollouts: np.median([len(rollout.episode) for rollout in rollouts])  # noqa: E731
+    assert rate(hesitant) > 0.6 and median(hesitant) > median(straight) + 4
+    alone = run("pick_place", hesitates(), 1)[0].episode
+    assert np.array_equal(alone.action, hesitant[0].episode.action)
+    assert np.array_equal(run("pick_place", hesitates(pause=0.0, detour=0.0), 1)[0].episode.action, straight[0].episode.action)
+    with pytest.raises(UserError, match=r"pause=0.7, detour=0.7"):
+        hesitates(pause=0.7, detour=0.7)
+
+
+def hesitates(**chances):
+    return Hesitant(ScriptedExpert("pick_place"), held_pose, **chances)
+
+
+def test_a_pause_stands_still_and_a_detour_goes_one_way():
+    episode = run("pick_place", hesitates(pause=1.0, detour=0.0), 1, max_steps=10, stop=None)[0].episode
+    np.testing.assert_allclose(episode.action[:, :3], episode.state[:-1, :3], atol=1e-6)
+    away = run("pick_place", hesitates(pause=0.0, detour=1.0), 1, max_steps=4, stop=None)[0].episode
+    moved = away.action[:3, :3] - away.state[:3, :3]
+    np.testing.assert_allclose(np.linalg.norm(moved, axis=1), 0.012, rtol=1e-3)
+    np.testing.assert_allclose(moved[1:], moved[:-1], atol=1e-5)
+
+
+def test_a_person_sees_the_way_shrink_to_nought_and_brings_the_hand_back():
+    person = TabletopPerson("pick_place", ScriptedExpert("pick_place"))
+    episode = run("pick_place", person, 1, stop=3)[0].episode
+    way = person.way(Obs({}, episode.state[:, None], episode.environment_state[:, None], ("",) * (len(episode) + 1)))
+    assert way[0] > 0.1 and way[-1] == 0 and np.diff(way[:-4]).max() < 0.01
+    obs = Obs({}, episode.state[20:21, None], episode.environment_state[20:21, None], ("",))
+    back = person.back(obs, episode.state[:1])
+    gone = episode.state[0, :3] - episode.state[20, :3]
+    np.testing.assert_allclose(back[0, :3] - episode.state[20, :3], np.clip(gone, -0.012, 0.012), atol=1e-6)
+    with pytest.raises(UserError, match="needs simulator truth"):
+        person.way(replace(obs, environment_state=None))

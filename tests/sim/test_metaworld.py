@@ -11,6 +11,7 @@ from robowm.protocols import Env, Policy, Rewindable
 from robowm.rollout import run_episodes
 from robowm.types import Obs
 from sim.metaworld import MetaworldEnv, MetaworldExpert, MetaworldOpenLoop
+from sim.metaworld.person import MetaworldPerson
 
 TASKS = ("drawer_open", "button_press_topdown", "push", "pick_place", "door_open", "drawer_close")
 
@@ -207,3 +208,13 @@ def test_collect_records_demonstrations_and_refuses_the_tabletop_expert(metaworl
     assert main(["collect", *words, "actor=metaworld_expert", f"output_dir={tmp_path / 'a'}"]) == 0
     assert main(["collect", *words, f"output_dir={tmp_path / 'b'}"]) == 2
     assert "no scripted expert for task 'metaworld'" in capfd.readouterr().err
+
+
+def test_a_person_sees_the_way_shrink_and_brings_the_hand_back(metaworld):
+    env, person = MetaworldEnv("push", n=1, cameras=()), MetaworldPerson(MetaworldExpert("push"), repeat=4)
+    (rollout,) = run_episodes(env, person, [3], max_steps=60, kind="rollout", stop_after_success=0)
+    state, truth = rollout.episode.state, rollout.episode.environment_state
+    way = person.way(Obs({}, state[:, None], truth[:, None], ("",) * len(state)))
+    assert rollout.episode.success == 1 and way[-1] < 0.12 < way[0]
+    back = person.back(Obs({}, state[-1:, None], truth[-1:, None], ("",)), state[:1])
+    assert back.shape == (1, 4) and ((state[0, :3] - state[-1, :3]) * back[0, :3] >= 0).all() and back[0, 3] == -1  # open again

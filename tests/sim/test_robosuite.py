@@ -16,6 +16,7 @@ from robowm.rollout import run_episodes
 from robowm.types import Obs
 from sim.robosuite import RobosuiteEnv, RobosuiteExpert, RobosuiteOpenLoop
 from sim.robosuite.hand import action_to, pose_of
+from sim.robosuite.person import RobosuitePerson
 from sim.robosuite.rotation import from_quaternion, from_six, to_six
 from sim.robosuite.scripts import SCRIPTS
 from sim.robosuite.tasks import TASKS
@@ -315,3 +316,13 @@ def test_collect_records_demonstrations_that_the_robomimic_format_names(robosuit
         observed = file["data/demo_0/obs"]
         assert {"robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos", "object", "wrist_image"} <= set(observed)
         assert observed["object"].shape[1] == 10 and observed["robot0_eef_quat"].shape[1] == 4
+
+
+def test_a_person_sees_the_way_shrink_and_brings_the_hand_back(robosuite):
+    env, person = RobosuiteEnv("lift", n=1, cameras=()), RobosuitePerson("lift", RobosuiteExpert("lift"))
+    (rollout,) = run_episodes(env, person, [50_000], max_steps=60, kind="rollout", stop_after_success=0)
+    state, truth = rollout.episode.state, rollout.episode.environment_state
+    way = person.way(Obs({}, state[:, None], truth[:, None], ("",) * len(state)))
+    assert rollout.episode.success == 1 and way[-1] < 0.05 < way[0]
+    back = person.back(Obs({}, state[-1:, None], truth[-1:, None], ("",)), state[:1])
+    assert ((state[0, :3] - state[-1, :3]) * (back[0, :3] - state[-1, :3]) >= 0).all() and back[0, -1] == -1  # open again

@@ -19,6 +19,9 @@ class RobowmDiffusionConfig(DiffusionConfig):
         shift: largest random move of a picture in training, as a share of its side (1 / 32: one pixel of 32).
         denoiser_width: width of the denoiser.
         denoiser_blocks: its residual blocks.
+        indicator: it is conditioned on an indicator of improvement, see robowm/policy/indicator.py.
+        indicator_guidance: how far beyond the unconditioned estimate it goes then, 1: not beyond the conditioned one (classifier-free
+            guidance, Ho and Salimans 2022).
     """
 
     encoder_width: int = 32
@@ -26,6 +29,8 @@ class RobowmDiffusionConfig(DiffusionConfig):
     shift: float = 0.0
     denoiser_width: int = 256
     denoiser_blocks: int = 3
+    indicator: bool = False
+    indicator_guidance: float = 1.5
 
     horizon: int = 16
     n_action_steps: int = 8
@@ -35,3 +40,8 @@ class RobowmDiffusionConfig(DiffusionConfig):
     prediction_type: str = "sample"
     noise_scheduler_type: str = "DDIM"
     num_inference_steps: int | None = 8
+
+    @property
+    def chunk_size(self) -> int:
+        """Actions of a plan that lie ahead, under the name that lerobot's sample weighting asks for."""
+        return self.horizon - self.n_obs_steps + 1
