@@ -144,11 +144,11 @@ def roles_of(store):
     )
 
 
-def batch_of(store, weight=None):
+def batch_of(store, weight=None, *, only_success=False):
     if weight is not None:
         write_sidecar(store, "tried", {"weight": weight.numpy()})
     offsets = {"obs_offsets": [-1, 0], "action_offsets": list(range(-1, 15))}
-    shares = [{"path": store.path, "weights": None if weight is None else "tried"}]
+    shares = [{"path": store.path, "weights": None if weight is None else "tried", "only_success": only_success}]
     return ClipSampler(shares, cameras=[], batch_size=32, seed=0, **offsets).batch(0)
 
 
@@ -176,9 +176,8 @@ def test_advantages_of_zero_give_exactly_filtered_cloning(store):
     weighed, rival = batch_of(store, zero), batch_of(store, filtered(make_steps(roles)).weight)
     for ours, theirs in zip(trained_loss(weighed), trained_loss(rival), strict=True):
         assert torch.equal(ours, theirs)
-    plain = batch_of(store)
-    succeeded = (plain.success == 1)[:, None] & plain.action_valid
-    alone = type(plain)(**{**vars(plain), "weight": succeeded.float()})  # failures left out by hand
+    alone = batch_of(store, only_success=True)  # the same clips, of episodes that succeeded
+    assert alone.refs == weighed.refs and (alone.weight == 1).all()
     for ours, theirs in zip(trained_loss(weighed), trained_loss(alone), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
     assert not torch.equal(trained_loss(batch_of(store, random))[0], trained_loss(weighed)[0])
