@@ -45,7 +45,8 @@ _MODEL_STYLES = {  # arm: colour, dashes, label
     "shuffled_actions": (VERMILION, ":", "shuffled actions"),
     "zero_actions": (ORANGE, ":", "no motion asked"),
 }
-_OTHER_MODELS = (BLUE, GREEN, PURPLE, SKY, INK)  # in the order of their arms
+_OTHER_MODELS = (BLUE, GREEN, PURPLE, SKY, INK)  # in the order of their arms, ...
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 4)))  # ... which then come round again
 _METRIC_LABELS = {"psnr": "PSNR (dB), higher is better", "ssim": "SSIM, higher is better", "lpips": "LPIPS, lower is better"}
 
 
@@ -108,9 +109,10 @@ def draw_pairs(axes: Axes, pairs: Sequence[Mapping[str, Any]], metric: str, slot
 
 
 def curve_figure(curves: Sequence[Curve], metric: str, camera: str, fps: float | None = None) -> Figure:
-    """Draw one metric of one camera over the horizon, one line per arm, named at its end."""
+    """Draw one metric of one camera over the horizon, one line per arm; other sampling temperatures stand in the tables alone."""
+    curves = [curve for curve in curves if "@t" not in curve.arm] or curves
     with house_style():
-        figure = new_figure(PANEL, 2.5)
+        figure = new_figure(PANEL, 2.1 + 0.2 * np.ceil(len(curves) / _columns(curves)))
         draw_curves(figure.subplots(), curves, fps)
         figure.axes[0].set_title(f"{camera}: {_METRIC_LABELS.get(metric, metric)}", fontsize=9)
     return figure
@@ -119,19 +121,21 @@ def curve_figure(curves: Sequence[Curve], metric: str, camera: str, fps: float |
 def draw_curves(axes: Axes, curves: Sequence[Curve], fps: float | None = None) -> None:
     """Draw ``curves`` of one metric and camera."""
     others = [curve.arm for curve in curves if curve.arm not in _MODEL_STYLES]
+    styles = {arm: (_OTHER_MODELS[i % len(_OTHER_MODELS)], _DASHES[i // len(_OTHER_MODELS)], arm) for i, arm in enumerate(others)}
     for curve in curves:
-        colour, dashes, label = _MODEL_STYLES.get(curve.arm) or (
-            _OTHER_MODELS[others.index(curve.arm) % len(_OTHER_MODELS)],
-            "-",
-            curve.arm,
-        )
+        colour, dashes, label = _MODEL_STYLES.get(curve.arm) or styles[curve.arm]
         if curve.low is not None and curve.high is not None:
             axes.fill_between(curve.frame, curve.low, curve.high, color=colour, alpha=0.16, linewidth=0)
-        axes.plot(curve.frame, curve.value, dashes, color=colour, label=label)
+        axes.plot(curve.frame, curve.value, linestyle=dashes, color=colour, label=label)
     quiet(axes, "y")
     axes.margins(x=0.02)
     axes.set_xlabel("predicted frame" if not fps else f"predicted frame ({fps:g} a second)")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, handlelength=1.8, columnspacing=1.2)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=_columns(curves), handlelength=1.8, columnspacing=1.2)
+
+
+def _columns(curves: Sequence[Curve]) -> int:
+    """Return the legend's columns: long names stand two abreast."""
+    return 3 if len(curves) <= len(_MODEL_STYLES) else 2
 
 
 def reliability_figure(reliability: Reliability) -> Figure:

@@ -33,7 +33,7 @@ caption { text-align: left; padding-bottom: .3rem; }
 th, td { text-align: left; padding: .3rem 1.1rem .3rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; white-space: nowrap; }
 th { font-weight: 600; }
 td.n, th.n { text-align: right; }
-tbody th { font-weight: 400; }
+tbody th { font-weight: 400; white-space: normal; min-width: 11rem; }
 td.long { white-space: normal; min-width: 14rem; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); gap: 1.4rem 1.6rem; align-items: start; }
 .grid.two { grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from robowm.report import html, words
@@ -130,20 +130,22 @@ def _by_arm(rows: Sequence[Mapping[str, Any]], what: str, more: Mapping[str, Any
 
     several = len({row["n"] for row in rows}) > 1
     metrics = dict.fromkeys(metric for _, metric in found)
-    body = [
-        [
-            _heading(metric),
-            *(cell(arm, metric) for arm in arms),
-            *(column(metric) for column in (more or {}).values()),
-            *([f"{max(row['n'] for row in rows if row['metric'] == metric):,}"] if several else []),
-        ]
-        for metric in metrics
-    ]
-    caption = "" if several or not rows else f"n = {rows[0]['n']:,}"
-    head = [what, *(arm.replace("_", " ") for arm in arms), *(more or {}), *(["n"] if several else [])]
+    extra = more or {}
+    head = [what, *(arm.replace("_", " ") for arm in arms), *extra]
+    body = [[_heading(metric), *(cell(arm, metric) for arm in arms), *(column(metric) for column in extra.values())] for metric in metrics]
+    counts = [_count(row for row in rows if row["metric"] == metric) for metric in metrics]
     if len(arms) > len(metrics):
         head, *body = zip(head, *body, strict=True)
-    return html.table(head, body, caption=caption) if rows else ""
+        counts = [*(_count(row for row in rows if row["arm"] == arm) for arm in arms), *([""] * len(extra))]
+    if several:
+        head, body = [*head, "n"], [[*line, count] for line, count in zip(body, counts, strict=True)]
+    return html.table(head, body, caption="" if several else f"n = {rows[0]['n']:,}") if rows else ""
+
+
+def _count(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return how many episodes ``rows`` are over: a number, or the least and the most."""
+    counts = sorted({row["n"] for row in rows})
+    return f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
 
 
 def _heading(metric: str) -> str:

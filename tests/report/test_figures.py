@@ -6,7 +6,7 @@ from PIL import Image
 
 from robowm.report import figures
 from robowm.report.strips import chunk_starts, frames_shown
-from robowm.report.study import arm_order, curves_from_rows
+from robowm.report.study import Curve, arm_order, curves_from_rows
 from robowm.report.style import to_svg
 from tests.report.synthetic import pair, results, strip, study
 
@@ -38,6 +38,18 @@ def test_a_study_of_world_models_alone_shows_their_differences_and_nothing_gives
     pairs = [models | {"diff": 0.5, "low": 0.25, "high": 0.75, "n": 768, "wins": 0.9, "losses": 0.1}] * 2
     assert figures.readme_figure({**results(), "rows": [], "pairs": pairs}, [])[:4] == b"\x89PNG"
     assert figures.readme_figure({**results(), "rows": [], "pairs": []}, []) is None
+
+
+def test_many_arms_leave_room_for_their_curves_and_look_different():
+    names = [f"arm{i}" for i in range(12)]
+    curves = [Curve("t", name, "psnr", "top", np.arange(1, 4), np.ones(3)) for name in [*names, "arm0@t0.4"]]
+    few, many = figures.curve_figure(curves[:3], "psnr", "top"), figures.curve_figure(curves, "psnr", "top")
+    lines = many.axes[0].get_lines()
+    assert [line.get_label() for line in lines] == names  # another temperature is not drawn
+    assert len({(line.get_color(), str(line.get_linestyle()), str(line._unscaled_dash_pattern)) for line in lines}) == 12
+    few.draw_without_rendering(), many.draw_without_rendering()
+    heights = [figure.axes[0].get_position().height * figure.get_figheight() for figure in (few, many)]
+    assert heights[1] > 0.8 * heights[0]
 
 
 @pytest.mark.parametrize(("length", "shown"), [(60, 13), (59, 13), (7, 13), (1, 13), (200, 9)])
