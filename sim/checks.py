@@ -1,4 +1,4 @@
-"""What every environment checks at its door, one line each. N episodes, H actions at a time, A numbers each, D numbers of a saved state."""
+"""What environments and scripts check at their door, one line each. N episodes, H actions of A numbers, D numbers of a saved state."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from robowm.errors import UserError, nearest
+from robowm.types import Obs
 
 
 def check_sizes(n: int, workers: int, image_size: int, smallest: int, largest: int) -> None:
@@ -46,3 +47,10 @@ def check_states(task: str, states: np.ndarray, n: int, size: int) -> np.ndarray
     if states.ndim != 2 or states.shape[1] != size or not 0 < len(states) <= n:
         raise UserError(f"{task}: states have shape {states.shape}, expected [1..{n}, {size}]")
     return states
+
+
+def truth_of(obs: Obs, name: str) -> np.ndarray:
+    """Return the last environment state [N, E] for the script ``name``; refuse observations without one."""
+    if obs.environment_state is None:
+        raise UserError(f"{name} needs simulator truth, and this environment shows none; use a policy that looks at pictures")
+    return obs.environment_state[:, -1]

@@ -32,13 +32,10 @@ from robowm.types import Controller, Obs
 
 
 class Person(Protocol):
-    """Somebody who can do the task: a Policy of one action a call that also sees how far the goal is and can bring the hand back."""
+    """Somebody who can do the task, sees how far the goal is and can bring the hand back."""
 
     name: str
-
-    def start(self, n: int) -> Any: ...
-
-    def act(self, obs: Obs, memory: Any, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, Any]: ...
+    policy: Policy  # how the task is done, one action a call
 
     def way(self, obs: Obs) -> np.ndarray:
         """Return metres f64 [N] that are left between the last row of ``obs`` and the goal; 0 where it holds."""
@@ -148,7 +145,7 @@ class Watched:
         actions = memory.plan[:, memory.step].astype(np.float32, copy=True)
         people = list(memory.people)
         for i in np.flatnonzero(memory.control == Controller.HUMAN_CORRECTION):
-            action, people[i] = self._person.act(_row(obs, i), people[i], [rngs[i]])
+            action, people[i] = self._person.policy.act(_row(obs, i), people[i], [rngs[i]])
             actions[i] = action[0, 0]
         if (back := memory.control == Controller.HUMAN_RECOVERY).any():
             actions[back] = self._person.back(obs, memory.goal)[back]
@@ -189,7 +186,7 @@ class Watched:
         first = Controller.HUMAN_CORRECTION if self._rewind is None else Controller.HUMAN_RECOVERY
         control = np.where(takes, first, np.where(there, Controller.HUMAN_CORRECTION, np.where(gives, Controller.POLICY, memory.control)))
         begins = (control == Controller.HUMAN_CORRECTION) & ~person
-        people = tuple(self._person.start(1) if new else one for new, one in zip(begins, memory.people, strict=True))
+        people = tuple(self._person.policy.start(1) if new else one for new, one in zip(begins, memory.people, strict=True))
         return replace(
             memory,
             people=people,

@@ -10,6 +10,7 @@ import numpy as np
 
 from robowm.errors import UserError
 from robowm.types import Obs
+from sim.checks import truth_of
 from sim.experts.noise import smooth
 from sim.experts.waypoints import Progress, Script, plan
 
@@ -48,9 +49,7 @@ class ScriptedExpert:
 
     def act(self, obs: Obs, memory: ExpertMemory, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, ExpertMemory]:
         """See Policy."""
-        if obs.environment_state is None:
-            raise UserError(f"{self.name} needs simulator truth, and this environment shows none; use a policy that looks at pictures")
-        actions, progress = plan(self._script, obs.state[:, -1], obs.environment_state[:, -1], memory.progress, self._chunk)
+        actions, progress = plan(self._script, obs.state[:, -1], truth_of(obs, self.name), memory.progress, self._chunk)
         if not self._noise:
             return actions.astype(np.float32), replace(memory, progress=progress)
         noise, disturbance = smooth(memory.disturbance, rngs, self._chunk, self._noise)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from robowm.errors import UserError
 from robowm.protocols import Policy
 from robowm.types import Obs
+from sim.checks import truth_of
 from sim.experts.waypoints import LEAD
 from sim.tabletop.task import target_distance
 from sim.tabletop.tasks import load_task
@@ -24,20 +21,12 @@ class TabletopPerson:
     """
 
     def __init__(self, task: str, policy: Policy):
-        self._policy, self._task = policy, load_task(task)
+        self.policy, self._task = policy, load_task(task)
         self.name = f"sim.experts.TabletopPerson({task}, {policy.name})"
-
-    def start(self, n: int) -> Any:
-        """See Policy."""
-        return self._policy.start(n)
-
-    def act(self, obs: Obs, memory: Any, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, Any]:
-        """See Policy; H = 1."""
-        return self._policy.act(obs, memory, rngs)
 
     def way(self, obs: Obs) -> np.ndarray:
         """Return metres [N] from hand to object and from object to target, 0 where the goal holds."""
-        state, truth = obs.state[:, -1].astype(float), _truth(obs, self.name)
+        state, truth = obs.state[:, -1].astype(float), truth_of(obs, self.name).astype(float)
         reach = np.linalg.norm(truth[:, :3] - state[:, :3], axis=1)
         return np.where(self._task.holds(state, truth), 0.0, reach + target_distance(truth))
 
@@ -50,10 +39,3 @@ class TabletopPerson:
         now = obs.state[:, -1, :4]
         move = np.clip(state[:, :4] - now, -LEAD, LEAD)
         return np.concatenate([now + move, (state[:, 4:] > 0.5).astype(np.float32)], 1).astype(np.float32)
-
-
-def _truth(obs: Obs, name: str) -> np.ndarray:
-    """Return the last environment state f64 [N, E]."""
-    if obs.environment_state is None:
-        raise UserError(f"{name} needs simulator truth, and this environment shows none; choose one that does")
-    return obs.environment_state[:, -1].astype(float)

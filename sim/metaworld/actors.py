@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from robowm.errors import UserError
 from robowm.types import Obs
+from sim.checks import truth_of
 from sim.experts import OpenLoop
 from sim.experts.noise import smooth
 from sim.metaworld.tasks import OBSERVATION, metaworld, task_name
@@ -41,12 +41,10 @@ class MetaworldExpert:
 
     def act(self, obs: Obs, memory: np.ndarray, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, np.ndarray]:
         """See Policy; H = 1."""
-        if obs.environment_state is None:
-            raise UserError(f"{self.name} needs simulator truth, and this environment shows none; use a policy that looks at pictures")
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Constant")  # a script that asks for more than full speed gets full speed
             # A copy for each: some scripts write into what they see.
-            wanted = np.array([self._script.get_action(truth.copy()) for truth in obs.environment_state[:, -1, :OBSERVATION]])
+            wanted = np.array([self._script.get_action(truth.copy()) for truth in truth_of(obs, self.name)[:, :OBSERVATION]])
         if self._noise:
             noise, memory = smooth(memory, rngs, 1, self._noise)
             wanted[:, :3] = wanted[:, :3].clip(-1, 1) + noise[:, 0, :3]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from robowm.errors import UserError
 from robowm.protocols import Policy
 from robowm.types import Obs
+from sim.checks import truth_of
 from sim.metaworld.actors import REACH
 
 HAND, OBJECT, GOAL = slice(0, 3), slice(4, 7), slice(36, 39)  # in Meta-World's observation of 39 numbers
@@ -25,22 +22,12 @@ class MetaworldPerson:
     """
 
     def __init__(self, policy: Policy, repeat: int):
-        self._policy, self._step = policy, REACH * repeat
+        self.policy, self._step = policy, REACH * repeat
         self.name = f"sim.metaworld.MetaworldPerson({policy.name})"
-
-    def start(self, n: int) -> Any:
-        """See Policy."""
-        return self._policy.start(n)
-
-    def act(self, obs: Obs, memory: Any, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, Any]:
-        """See Policy; H = 1."""
-        return self._policy.act(obs, memory, rngs)
 
     def way(self, obs: Obs) -> np.ndarray:
         """Return metres [N] from hand to object and from object to goal; that the goal holds cannot be seen here."""
-        if obs.environment_state is None:
-            raise UserError(f"{self.name} needs simulator truth, and this environment shows none; choose one that does")
-        truth = obs.environment_state[:, -1].astype(float)
+        truth = truth_of(obs, self.name).astype(float)
         reach, rest = truth[:, OBJECT] - truth[:, HAND], truth[:, GOAL] - truth[:, OBJECT]
         return np.linalg.norm(reach, axis=1) + np.linalg.norm(rest, axis=1)
 

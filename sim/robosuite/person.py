@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from robowm.errors import UserError
 from robowm.protocols import Policy
 from robowm.types import Obs
+from sim.checks import truth_of
 from sim.robosuite.actors import LEAD
 from sim.robosuite.hand import action_to, pose_of
 from sim.robosuite.scripts import BIN, PEG
@@ -31,22 +29,12 @@ class RobosuitePerson:
     def __init__(self, task: str, policy: Policy, action_kind: str = "absolute"):
         if task not in OBJECT:
             raise UserError(f"nobody watches robosuite/{task}: known: {', '.join(OBJECT)}")
-        self._policy, self._task, self._kind = policy, task, action_kind
+        self.policy, self._task, self._kind = policy, task, action_kind
         self.name = f"sim.robosuite.RobosuitePerson({task}, {policy.name})"
-
-    def start(self, n: int) -> Any:
-        """See Policy."""
-        return self._policy.start(n)
-
-    def act(self, obs: Obs, memory: Any, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, Any]:
-        """See Policy; H = 1."""
-        return self._policy.act(obs, memory, rngs)
 
     def way(self, obs: Obs) -> np.ndarray:
         """Return metres [N] from hand to object and from object to where it belongs; that the goal holds cannot be seen here."""
-        if obs.environment_state is None:
-            raise UserError(f"{self.name} needs simulator truth, and this environment shows none; choose one that does")
-        thing = obs.environment_state[:, -1, OBJECT[self._task]].astype(float)
+        thing = truth_of(obs, self.name).astype(float)[:, OBJECT[self._task]]
         if self._task == "lift":
             left = np.maximum(TABLE + UP - thing[:, 2], 0.0)
         else:

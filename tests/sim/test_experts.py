@@ -151,7 +151,7 @@ def test_a_pause_stands_still_and_a_detour_goes_one_way():
 
 def test_a_person_sees_the_way_shrink_to_nought_and_brings_the_hand_back():
     person = TabletopPerson("pick_place", ScriptedExpert("pick_place"))
-    episode = run("pick_place", person, 1, stop=3)[0].episode
+    episode = run("pick_place", person.policy, 1, stop=3)[0].episode
     way = person.way(Obs({}, episode.state[:, None], episode.environment_state[:, None], ("",) * (len(episode) + 1)))
     assert way[0] > 0.1 and way[-1] == 0 and np.diff(way[:-4]).max() < 0.01
     obs = Obs({}, episode.state[20:21, None], episode.environment_state[20:21, None], ("",))

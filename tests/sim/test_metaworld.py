@@ -212,7 +212,7 @@ def test_collect_records_demonstrations_and_refuses_the_tabletop_expert(metaworl
 
 def test_a_person_sees_the_way_shrink_and_brings_the_hand_back(metaworld):
     env, person = MetaworldEnv("push", n=1, cameras=()), MetaworldPerson(MetaworldExpert("push"), repeat=4)
-    (rollout,) = run_episodes(env, person, [3], max_steps=60, kind="rollout", stop_after_success=0)
+    (rollout,) = run_episodes(env, person.policy, [3], max_steps=60, kind="rollout", stop_after_success=0)
     state, truth = rollout.episode.state, rollout.episode.environment_state
     way = person.way(Obs({}, state[:, None], truth[:, None], ("",) * len(state)))
     assert rollout.episode.success == 1 and way[-1] < 0.12 < way[0]

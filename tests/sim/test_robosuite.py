@@ -320,7 +320,7 @@ def test_collect_records_demonstrations_that_the_robomimic_format_names(robosuit
 
 def test_a_person_sees_the_way_shrink_and_brings_the_hand_back(robosuite):
     env, person = RobosuiteEnv("lift", n=1, cameras=()), RobosuitePerson("lift", RobosuiteExpert("lift"))
-    (rollout,) = run_episodes(env, person, [50_000], max_steps=60, kind="rollout", stop_after_success=0)
+    (rollout,) = run_episodes(env, person.policy, [50_000], max_steps=60, kind="rollout", stop_after_success=0)
     state, truth = rollout.episode.state, rollout.episode.environment_state
     way = person.way(Obs({}, state[:, None], truth[:, None], ("",) * len(state)))
     assert rollout.episode.success == 1 and way[-1] < 0.05 < way[0]
