@@ -1,6 +1,7 @@
 """Every app does its smallest job through the command line, is cut off, resumes, and ends with what an undisturbed run ends with."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from robowm.progress import Progress
 from robowm.types import Controller
 
 ENV = ["size=debug", "env.n=2"]
-HORIZON = ["max_steps=12", "stop_after_success=null"]
+SHORT = ["max_steps=12", "stop_after_success=null"]
 
 
 def robowm(*words):
@@ -51,80 +52,53 @@ def root(tmp_path_factory):
     return tmp_path_factory.mktemp("apps")
 
 
+RECIPES = {  # the words of each verb; @demos is the folder that the recipe demos makes
+    "demos": "collect ENV until_successes=4",
+    "base": "train-policy size=debug stores=[{path:@demos}]",
+    "rollouts": "rollout ENV SHORT policy.path=@base episodes=4",
+    "held_out": "rollout ENV SHORT actor=open_loop episodes=3 purpose=validation",
+    "world_model": "train-world-model size=debug stores=[{path:@demos},{path:@rollouts}]",
+    "rl_world_model": "rl-world-model size=debug init_from=@world_model stores=[{path:@demos}]",
+    "success": "train-success size=debug task=tabletop/pick_place stores=[{path:@demos},{path:@rollouts}] "
+    "validation_stores=[{path:@held_out}]",
+    "imagined": "imagine ENV n=2 episodes=4 max_steps=12 keep_failures=true policy.path=@base world_model.path=@world_model "
+    "classifier.path=@success",
+    "dynamics": "train-dynamics size=debug encoder=@base stores=[{path:@demos},{path:@rollouts}]",
+    "phases": "find-phases size=debug phases=1 encoder=@base stores=[{path:@demos}]",
+    "guided": "guide ENV SHORT episodes=4 keep_failures=true policy.guide.lower=null policy.guide.upper=null policy.path=@base "
+    "policy.dynamics=@dynamics policy.phases=@phases",
+    "takeover": "takeover ENV max_steps=24 episodes=4 policy.stuck.patience=4 policy.path=@base",
+    "value_critics": "train-critics size=debug critic=iql encoder=@base stores=[{path:@demos},{path:@rollouts}]",
+    "expert_rollouts": "rollout ENV actor=expert max_steps=80 episodes=6",
+    "critics": "train-critics size=debug encoder=@base any_policy=true stores=[{path:@expert_rollouts},{path:@rollouts}]",
+    "weights": "weigh size=debug critics=@critics weighting.min_successes=1 "
+    "stores=[{path:@demos},{path:@expert_rollouts},{path:@rollouts}]",
+    "improve": "improve size=debug init_from=@base stores=[{path:@demos}]",
+    "evaluate": "evaluate ENV SHORT arm=base policy.path=@base purpose=tuning first_seed=50000",
+    "evaluate_world_model": "evaluate-world-model size=debug task=tabletop/pick_place horizon=4 batch=1 episodes=3 "
+    "world_model.path=@world_model stores={open_loop:@held_out}",
+    "evaluate_imagined": "evaluate-imagined ENV store=@imagined",
+    "bench": "bench size=debug suite=world_model task=tabletop/pick_place horizon=4 episodes=3 regimes={_target_:sim.tabletop.Regimes} "
+    "env=tabletop/pick_place env.n=2 controls=[zero_actions] train_stores=[{path:@demos}] "
+    "world_models={base:@world_model,rl:@rl_world_model} stores={open_loop:@held_out}",
+}
+
+
 @pytest.fixture(scope="module")
 def made(root):
     """Make, once, the inputs that a verb needs."""
-    recipes = {
-        "demos": lambda: ["collect", *ENV, "until_successes=4"],
-        "base": lambda: ["train-policy", "size=debug", f"stores=[{{path: {made('demos')}}}]"],
-        "rollouts": lambda: ["rollout", *ENV, *HORIZON, f"policy.path={made('base')}", "episodes=4"],
-        "held_out": lambda: ["rollout", *ENV, *HORIZON, "actor=open_loop", "episodes=3", "purpose=validation"],
-        "world_model": lambda: ["train-world-model", "size=debug", f"stores=[{{path: {made('demos')}}}, {{path: {made('rollouts')}}}]"],
-        "rl_world_model": lambda: [
-            *("rl-world-model", "size=debug", f"init_from={made('world_model')}", f"stores=[{{path: {made('demos')}}}]"),
-        ],
-        "success": lambda: [
-            *("train-success", "size=debug", "task=tabletop/pick_place"),
-            *(f"stores=[{{path: {made('demos')}}}, {{path: {made('rollouts')}}}]", f"validation_stores=[{{path: {made('held_out')}}}]"),
-        ],
-        "imagined": lambda: [
-            *("imagine", *ENV, "n=2", "episodes=4", "max_steps=12", "keep_failures=true"),
-            *(f"policy.path={made('base')}", f"world_model.path={made('world_model')}", f"classifier.path={made('success')}"),
-        ],
-        "dynamics": lambda: [
-            *("train-dynamics", "size=debug", f"encoder={made('base')}"),
-            f"stores=[{{path: {made('demos')}}}, {{path: {made('rollouts')}}}]",
-        ],
-        "phases": lambda: ["find-phases", "size=debug", "phases=1", f"encoder={made('base')}", f"stores=[{{path: {made('demos')}}}]"],
-        "guided": lambda: [
-            *("guide", *ENV, *HORIZON, "episodes=4", "keep_failures=true", "policy.guide.lower=null", "policy.guide.upper=null"),
-            *(f"policy.path={made('base')}", f"policy.dynamics={made('dynamics')}", f"policy.phases={made('phases')}"),
-        ],
-        "takeover": lambda: [
-            *("takeover", *ENV, "max_steps=24", "episodes=4", "policy.stuck.patience=4", f"policy.path={made('base')}"),
-        ],
-        "value_critics": lambda: [
-            *("train-critics", "size=debug", "critic=iql", f"encoder={made('base')}"),
-            f"stores=[{{path: {made('demos')}}}, {{path: {made('rollouts')}}}]",
-        ],
-        "expert_rollouts": lambda: ["rollout", *ENV, "actor=expert", "max_steps=80", "episodes=6"],
-        "critics": lambda: [
-            *("train-critics", "size=debug", f"encoder={made('base')}", "any_policy=true"),
-            f"stores=[{{path: {made('expert_rollouts')}}}, {{path: {made('rollouts')}}}]",
-        ],
-        "weights": lambda: [
-            *("weigh", "size=debug", f"critics={made('critics')}", "weighting.min_successes=1"),
-            f"stores=[{{path: {made('demos')}}}, {{path: {made('expert_rollouts')}}}, {{path: {made('rollouts')}}}]",
-        ],
-        "improve": lambda: ["improve", "size=debug", f"init_from={made('base')}", f"stores=[{{path: {made('demos')}}}]"],
-        "evaluate": lambda: ["evaluate", *ENV, *HORIZON, "arm=base", f"policy.path={made('base')}", "purpose=tuning", "first_seed=50000"],
-        "evaluate_world_model": lambda: [
-            *("evaluate-world-model", "size=debug", "task=tabletop/pick_place", "horizon=4", "batch=1", "episodes=3"),
-            *(f"world_model.path={made('world_model')}", f"stores={{open_loop: {made('held_out')}}}"),
-        ],
-        "evaluate_imagined": lambda: ["evaluate-imagined", *ENV, f"store={made('imagined')}"],
-        "bench": lambda: [
-            *(
-                "bench",
-                "size=debug",
-                "suite=world_model",
-                "task=tabletop/pick_place",
-                "horizon=4",
-                "episodes=3",
-                "regimes={_target_: sim.tabletop.Regimes}",
-            ),
-            *("env=tabletop/pick_place", "env.n=2", "controls=[zero_actions]", f"train_stores=[{{path: {made('demos')}}}]"),
-            *(f"world_models={{base: {made('world_model')}, rl: {made('rl_world_model')}}}", f"stores={{open_loop: {made('held_out')}}}"),
-        ],
-    }
+
+    def words(name):
+        text = RECIPES[name].replace("ENV", " ".join(ENV)).replace("SHORT", " ".join(SHORT))
+        return re.sub(r"@(\w+)", lambda found: str(made(found[1])), text).split()
 
     def made(name):
         folder = root / name
         if not folder.exists():
-            robowm(*recipes[name](), f"output_dir={folder}")
+            robowm(*words(name), f"output_dir={folder}")
         return folder
 
-    made.recipes = recipes
+    made.words = words
     return made
 
 
@@ -138,7 +112,7 @@ NAMES = (
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_that_is_cut_off_ends_where_an_undisturbed_one_ends(name, made, tmp_path, monkeypatch, capfd):
     whole = made(name)
-    words = [str(word) for word in made.recipes[name]()] + [f"output_dir={tmp_path / 'cut'}"]
+    words = [*made.words(name), f"output_dir={tmp_path / 'cut'}"]
     with monkeypatch.context() as patch:
         cut_off(patch, after=2)
         assert main(words) == 130
@@ -153,13 +127,13 @@ def test_a_finished_run_returns_at_once_and_another_request_is_refused(name, mad
     folder = made(name)
     before = (folder / "artefact.json").stat().st_mtime_ns
     cut_off(monkeypatch, after=1)  # any work at all would be interrupted
-    robowm(*made.recipes[name](), f"output_dir={folder}")
+    robowm(*made.words(name), f"output_dir={folder}")
     assert (folder / "artefact.json").stat().st_mtime_ns == before
     trained = ("base", "world_model", "success", "improve", "rl_world_model", "dynamics", "critics", "value_critics")
     key = "seed=1" if name in trained else "max_steps=13"
     others = {"evaluate_world_model": "horizon=8", "evaluate_imagined": "episodes=1", "bench": "horizon=8", "weights": "margin=3"}
     key = others.get(name, key)
-    assert main([str(word) for word in [*made.recipes[name](), key, f"output_dir={folder}"]]) == 2
+    assert main([*made.words(name), key, f"output_dir={folder}"]) == 2
     assert key.split("=")[0] in capfd.readouterr().err
 
 
@@ -171,7 +145,7 @@ def test_a_vla_is_trained_improved_and_guided(made, vlm, tmp_path):
     robowm("improve", "size=debug", f"init_from={base}", demos, f"output_dir={tmp_path / 'better'}")
     robowm("train-dynamics", "size=debug", f"encoder={base}", demos, f"output_dir={tmp_path / 'dynamics'}")
     robowm("find-phases", "size=debug", f"encoder={base}", demos, f"output_dir={tmp_path / 'phases'}")
-    robowm("guide", *ENV, *HORIZON, "episodes=4", "keep_failures=true", "policy.guide.lower=null", "policy.guide.upper=null",
+    robowm("guide", *ENV, *SHORT, "episodes=4", "keep_failures=true", "policy.guide.lower=null", "policy.guide.upper=null",
            "policy.guide.noisiest=0.6", f"policy.path={base}", f"policy.dynamics={tmp_path / 'dynamics'}",
            f"policy.phases={tmp_path / 'phases'}", f"output_dir={tmp_path / 'guided'}")  # fmt: skip
     assert read_artefact(tmp_path / "better")["inputs"]["init_from"] == read_artefact(base)["fingerprint"]
@@ -209,7 +183,7 @@ def test_guided_episodes_name_their_controllers_and_keep_the_gate(made):
 
 
 def test_guidance_made_for_another_policy_is_refused(made, tmp_path, capfd):
-    words = [*made.recipes["guided"](), f"policy.path={made('improve')}", f"output_dir={tmp_path / 'out'}"]
+    words = [*made.words("guided"), f"policy.path={made('improve')}", f"output_dir={tmp_path / 'out'}"]
     assert main([str(word) for word in words]) == 2
     assert "find phases for it" in capfd.readouterr().err
 

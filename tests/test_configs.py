@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from robowm.apps.cli import VERBS, module_of
-from robowm.apps.explain import choices
+from robowm.apps.explain import choices, keywords_of
 from robowm.apps.harness import RESERVED, compose_verb, config_folder, find
 from robowm.flywheel.stages import expand
 from robowm.seeds import check_seeds
@@ -49,17 +49,16 @@ CRITICS = [("train-critics", f"critic={name}") for name in choices(CONFIGS, "cri
 def test_keys_are_the_keywords_of_run(words):
     verb, config = words[0], composed(*words)
     run = find(config.get("run", app_of(verb).run), config["trusted"])
-    parameters = inspect.signature(run).parameters
-    assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in parameters.values())
-    required = {name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty}
-    assert keys_of(verb, config) <= set(parameters)
-    assert required <= keys_of(verb, config)
+    kinds = {parameter.kind for parameter in inspect.signature(run).parameters.values()}
+    assert kinds <= {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
+    known, needed = keywords_of(run)
+    assert set(needed) <= keys_of(verb, config) <= set(known)
 
 
 def test_import_formats_match_their_readers():
     for name in choices(CONFIGS, "format"):
         config = composed("import", f"format={name}")
-        assert keys_of("import", config) <= set(inspect.signature(find(config["run"], config["trusted"])).parameters)
+        assert keys_of("import", config) <= set(keywords_of(find(config["run"], config["trusted"]))[0])
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -128,10 +127,9 @@ def check_targets_take(node):
         check_targets_take(item)
     if "_target_" in node:
         module, _, name = node["_target_"].rpartition(".")
-        parameters = inspect.signature(getattr(import_module(module), name)).parameters
+        known, needed = map(set, keywords_of(getattr(import_module(module), name)))
         given = {key for key in node if not key.startswith("_")}
-        assert given <= set(parameters), (node["_target_"], given - set(parameters))
-        needed = {key for key, p in parameters.items() if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
+        assert given <= known, (node["_target_"], given - known)
         if node["_target_"] != "robowm.nn.unet.VideoUNet" and not node.get("_partial_"):
             assert needed <= given, (node["_target_"], needed - given)
 
@@ -156,7 +154,7 @@ def test_every_stage_composes_and_no_start_is_used_for_two_things(experiment, si
         if stage.name.startswith(f"{task}-0/"):
             config = composed(stage.verb, *stage.words())
             run = find(config.get("run", app_of(stage.verb).run), config["trusted"])
-            assert keys_of(stage.verb, config) <= set(inspect.signature(run).parameters)
+            assert keys_of(stage.verb, config) <= set(keywords_of(run)[0])
             for purpose, seeds in seeds_of(stage.verb, config):
                 check_seeds(purpose, seeds)
                 used.setdefault(purpose, {})[stage.name] = set(seeds)
@@ -177,7 +175,7 @@ def test_every_stage_of_a_world_model_study_composes_and_held_out_starts_stay_ap
     for stage in stages:
         composition = composed(stage.verb, *stage.words())
         run = find(composition.get("run", app_of(stage.verb).run), composition["trusted"])
-        assert keys_of(stage.verb, composition) <= set(inspect.signature(run).parameters)
+        assert keys_of(stage.verb, composition) <= set(keywords_of(run)[0])
         arms.add(composition.get("arm"))
         for purpose, seeds in seeds_of(stage.verb, composition):
             check_seeds(purpose, seeds)
@@ -193,7 +191,7 @@ def test_the_loop_may_imagine_with_a_post_trained_world_model():
     assert by_name.keys() - plain == {"post_trained", "evaluate_post_trained"}
     assert "pick_place-0/post_trained" in by_name["imagined"].needs and "pick_place-0/world_model" in by_name["post_trained"].needs
     config = composed("rl-world-model", *by_name["post_trained"].words())
-    assert keys_of("rl-world-model", config) <= set(inspect.signature(find(app_of("rl-world-model").run, config["trusted"])).parameters)
+    assert keys_of("rl-world-model", config) <= set(keywords_of(find(app_of("rl-world-model").run, config["trusted"]))[0])
 
 
 def seeds_of(verb, config):

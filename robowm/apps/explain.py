@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from hydra.errors import HydraException, InstantiationException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
@@ -50,13 +50,24 @@ def user_error(error: BaseException) -> UserError | None:
     return None
 
 
+def keywords_of(run: Callable[..., Any]) -> tuple[list[str], list[str]]:
+    """Return the keywords that ``run`` knows, and those of them that it needs; ``**fitting: Unpack[Fitting]`` counts as Fitting's keys."""
+    known, needed = [], []
+    for name, parameter in inspect.signature(run).parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            known += [key for fields in get_args(get_type_hints(run).get(name)) for key in fields.__annotations__]
+        else:
+            known.append(name)
+            needed += [name] * (parameter.default is inspect.Parameter.empty)
+    return known, needed
+
+
 def check_call(run: Callable[..., Any], arguments: Mapping[str, Any], command: str) -> None:
-    """Refuse arguments that ``run`` does not have, and missing ones: its keyword-only signature is the schema."""
-    parameters = inspect.signature(run).parameters
-    if unknown := sorted(set(arguments) - set(parameters)):
-        raise UserError(f"unknown key {unknown[0]!r} for {command}; {nearest(unknown[0], parameters)}")
-    required = {name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty}
-    if missing := sorted(required - set(arguments)):
+    """Refuse arguments that ``run`` does not have, and missing ones: its keywords are the schema."""
+    known, needed = keywords_of(run)
+    if unknown := sorted(set(arguments) - set(known)):
+        raise UserError(f"unknown key {unknown[0]!r} for {command}; {nearest(unknown[0], known)}")
+    if missing := sorted(set(needed) - set(arguments)):
         raise UserError(f"missing: {', '.join(missing)}; give e.g. {missing[0]}=... ({command} --help)")
 
 

@@ -54,21 +54,18 @@ def run(
         policy: makes the guided policy of a policy folder, given the folders ``dynamics`` and ``phases``.
         fresh: a training of a new policy but for ``stores`` and ``output_dir``; it draws steps of the union evenly. None: not part of it.
         further: the same for going on (``init_from``): of each batch ``guided_share`` is guided. None: not part of it.
-        first_seed: start of the first guided episode, default the first of rollouts; iterations go on where the one before stopped.
-        max_tries: starts an iteration may try.
+        first_seed, max_tries: first start (null: that of rollouts; an iteration goes on where the last ended), starts it may try.
     """
-    if (fresh is None and further is None) or iterations < 1 or not 0 < guided_share < 1:
-        raise UserError(f"give fresh, further or both, iterations >= 1 and 0 < guided_share < 1; found {iterations=}, {guided_share=}")
-    output_dir, demos, unguided, guided = Path(output_dir), as_shares(stores), as_shares(rollouts), []
-    current = Path(init_from)
+    _check(iterations, guided_share, fresh, further)
+    output_dir, current, guided = Path(output_dir), Path(init_from), []
+    demos, unguided = as_shares(stores), as_shares(rollouts)
     for i in range(1, iterations + 1):
-        folder, last = output_dir / f"iteration{i}", i == iterations
-        known = {name: folder / name for name in ("dynamics", "phases")}
-        dynamics(encoder=current, stores=[*demos, *unguided, *guided], output_dir=known["dynamics"])
-        phases(encoder=current, stores=demos, output_dir=known["phases"])
+        folder = output_dir / f"iteration{i}"
+        dynamics(encoder=current, stores=[*demos, *unguided, *guided], output_dir=folder / "dynamics")
+        phases(encoder=current, stores=demos, output_dir=folder / "phases")
         counts = collect.run(
             env=env,
-            policy=policy(path=current, **known),
+            policy=policy(path=current, dynamics=folder / "dynamics", phases=folder / "phases"),
             output_dir=folder / "guided",
             purpose="rollouts",
             until_successes=successes,
@@ -79,15 +76,20 @@ def run(
             stop_after_success=stop_after_success,
             round=i,
         )
-        first_seed = collect.start(first_seed, "rollouts") + counts["tried"]
         guided.append(StoreShare(folder / "guided"))
+        first_seed = collect.start(first_seed, "rollouts") + counts["tried"]
         if fresh is not None:
-            current = output_dir if last and further is None else folder / "fresh"
+            current = output_dir if i == iterations and further is None else folder / "fresh"
             line = fresh(stores=[replace(share, share=None) for share in [*demos, *guided]], output_dir=current)
         if further is not None:
-            start, current = current, output_dir if last else folder / "further"
+            start, current = current, output_dir if i == iterations else folder / "further"
             line = further(init_from=start, stores=mixture(demos, guided, guided_share), output_dir=current)
     return line
+
+
+def _check(iterations: int, guided_share: float, *trainings: Run | None) -> None:
+    if not any(trainings) or iterations < 1 or not 0 < guided_share < 1:
+        raise UserError(f"give fresh, further or both, iterations >= 1 and 0 < guided_share < 1; found {iterations=}, {guided_share=}")
 
 
 def mixture(demos: Sequence[StoreShare], guided: Sequence[StoreShare], guided_share: float) -> list[StoreShare]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -27,9 +27,8 @@ from robowm.errors import UserError
 from robowm.nn.mlp import ResidualMlp
 from robowm.policy.latents import Latents, load_denoiser
 from robowm.policy.lerobot import DenoisingAdapter
-from robowm.train.distributed import Precision, pick_device
-from robowm.train.learner import Learner, derive_seed, fit
-from robowm.train.log import Tracker
+from robowm.train.distributed import pick_device
+from robowm.train.learner import Fitting, Learner, derive_seed, fit
 from robowm.train.optim import OptimConfig
 from robowm.train.weights import WEIGHTS, load_weights, save_weights
 
@@ -119,10 +118,7 @@ def run(
     optim: OptimConfig = OPTIM,
     seed: int = 0,
     device: str = "auto",
-    precision: Precision = "auto",
-    log_every: int = 50,
-    save_every: int = 500,
-    tracker: Tracker | None = None,
+    **fitting: Unpack[Fitting],
 ) -> dict[str, Any]:
     """Train on ``stores`` in the latent space of the encoder of the finished policy folder ``encoder`` and return what was measured.
 
@@ -151,13 +147,10 @@ def run(
         optim=optim,
         seed=seed,
         output_dir=output_dir,
-        device=device,
-        precision=precision,
-        log_every=log_every,
-        save_every=save_every,
         config={"inputs": inputs, "config": config},
-        tracker=tracker,
         label="train dynamics",
+        device=device,
+        **fitting,
     )
     measured = measure(net.cpu(), MoveSampler(measuring, weights, skip, batch_size, seed).all(2000))
     save_weights(net, output_dir)

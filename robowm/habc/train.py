@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -28,9 +28,7 @@ from robowm.habc.states import Encoded, States, StateSampler
 from robowm.metrics.calibration import auc, reliability
 from robowm.policy.latents import Latents, load_denoiser
 from robowm.policy.lerobot import DenoisingAdapter
-from robowm.train.distributed import Precision
-from robowm.train.learner import Learner, derive_seed, fit
-from robowm.train.log import Tracker
+from robowm.train.learner import Fitting, Learner, derive_seed, fit
 from robowm.train.optim import OptimConfig
 from robowm.train.weights import WEIGHTS, load_weights, save_weights
 
@@ -58,17 +56,13 @@ def run(
     optim: OptimConfig = OPTIM,
     seed: int = 0,
     device: str = "auto",
-    precision: Precision = "auto",
-    log_every: int = 50,
-    save_every: int = 500,
-    tracker: Tracker | None = None,
+    **fitting: Unpack[Fitting],
 ) -> dict[str, Any]:
     """Train on ``stores`` with the encoder of the finished policy folder ``encoder`` and return what was measured.
 
     Labels follow ``credit.assign``: ``margin`` steps before take-overs are left out, ``whole_episode`` switches the credit rule off, and
     only episodes of the policy ``encoder`` itself count unless ``any_policy``. ``chunk`` steps make a window, by default as many as the
-    policy executes. ``holdout`` is the share of start seeds whose episodes are only measured on. Raises UserError where nothing is
-    labelled.
+    policy executes. ``holdout`` is the share of start seeds whose episodes are only measured on. UserError where nothing is labelled.
     """
     output_dir = Path(output_dir)
     shares, opened, inputs = open_shares(stores)
@@ -85,8 +79,7 @@ def run(
     look = partial(encoded, Latents(policy), any_policy=any_policy, **rule)
     training, measuring = zip(*(look(store, share.only_success, holdout) for share, store in zip(shares, opened, strict=True)), strict=True)
     weights = [share.share for share in shares]
-    states = States.of(training, weights, chunk)
-    _check_labelled(states, opened, policy)
+    states = _labelled(States.of(training, weights, chunk), opened, policy)
     torch.manual_seed(derive_seed(seed))
     net = fit(
         Learner(Critics(states.latent.shape[1], **network), StateSampler(states, batch_size, seed).batch, CriticLoss(target)),
@@ -94,22 +87,22 @@ def run(
         optim=optim,
         seed=seed,
         output_dir=output_dir,
-        device=device,
-        precision=precision,
-        log_every=log_every,
-        save_every=save_every,
         config={"inputs": inputs, "config": config},
-        tracker=tracker,
         label="train critics",
+        device=device,
+        **fitting,
     ).cpu()
     successes = sum(bool(credit.timed.any()) for episodes in training for _, credit in episodes)
     measured = measure(net, States.of(measuring, weights, chunk) if any(map(len, measuring)) else None)
     measured |= {"auc_training": measure(net, states)["auc"], "labelled_steps": len(states.judged), "successes": successes}
+    _seal(net, output_dir, inputs, config, encoder=str(encoder), measured=measured)
+    return measured
+
+
+def _seal(net: Critics, output_dir: Path, inputs: dict[str, Any], config: dict[str, Any], **facts: Any) -> None:
     save_weights(net, output_dir)
     fingerprint = fingerprint_json([fingerprint_files([output_dir / WEIGHTS]), net.facts])
-    facts = {"network": net.facts, "encoder": str(encoder), "measured": measured}
-    write_artefact(output_dir, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, **facts)
-    return measured
+    write_artefact(output_dir, kind=KIND, fingerprint=fingerprint, inputs=inputs, config=config, network=net.facts, **facts)
 
 
 def encoded(
@@ -191,8 +184,8 @@ def _check(holdout: float, chunk: int, margin: int, whole_episode: bool) -> None
         raise UserError(f"chunk={chunk}, margin={margin}, holdout={holdout}; they must be at least 1, at least 0, and in [0, 1)")
 
 
-def _check_labelled(states: States, stores: Iterable[EpisodeStore], policy: DenoisingAdapter) -> None:
-    """Raise UserError where no step has a label, and warn where all have the same."""
+def _labelled(states: States, stores: Iterable[EpisodeStore], policy: DenoisingAdapter) -> States:
+    """Return ``states``; raise UserError where no step has a label, and warn where all have the same."""
     if not len(states.judged):
         found = policies_of([meta for store in stores for meta in store.metas])
         raise UserError(
@@ -205,6 +198,7 @@ def _check_labelled(states: States, stores: Iterable[EpisodeStore], policy: Deno
             len(states.judged),
             "succeeded" if states.outcome[0] else "failed",
         )
+    return states
 
 
 def _plain(value: float) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -20,9 +20,7 @@ from robowm.habc.credit import steps_to_go
 from robowm.habc.train import OPTIM
 from robowm.habc.value_critics import Iql, Method, Moves, Recap, joined, moves_of
 from robowm.policy.latents import Latents, load_denoiser
-from robowm.train.distributed import Precision
-from robowm.train.learner import Learner, derive_seed, fit
-from robowm.train.log import Tracker
+from robowm.train.learner import Fitting, Learner, derive_seed, fit
 from robowm.train.optim import OptimConfig
 from robowm.train.weights import WEIGHTS, load_weights, save_weights
 from robowm.types import Episode
@@ -46,10 +44,7 @@ def run(
     optim: OptimConfig = OPTIM,
     seed: int = 0,
     device: str = "auto",
-    precision: Precision = "auto",
-    log_every: int = 50,
-    save_every: int = 500,
-    tracker: Tracker | None = None,
+    **fitting: Unpack[Fitting],
 ) -> dict[str, Any]:
     """Train ``method``'s critic on every step of ``stores`` and return {moves, successes} and how its advantage is spread over them.
 
@@ -78,13 +73,10 @@ def run(
         optim=optim,
         seed=seed,
         output_dir=output_dir,
-        device=device,
-        precision=precision,
-        log_every=log_every,
-        save_every=save_every,
         config={"inputs": inputs, "config": config},
-        tracker=tracker,
         label="train critics",
+        device=device,
+        **fitting,
     ).cpu()
     with torch.no_grad():
         spread = method.advantage(net.eval(), moves).quantile(torch.tensor([0.05, 0.5, 0.95]))

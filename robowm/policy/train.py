@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -21,8 +21,8 @@ from robowm.policy.indicator import INDICATOR, conditioned, shown_indicator
 from robowm.policy.lerobot import KIND, PRETRAINED, WEIGHTS, LeRobotPolicy, build, family, load_policy, pretrained_folder, save
 from robowm.policy.lerobot_batch import Inputs, Normalizers, action_batch, observation_batch
 from robowm.policy.losses import effective_share, weighted_mean
-from robowm.train.learner import Learner, derive_seed, fit
-from robowm.train.log import LOG, Tracker, read_log
+from robowm.train.learner import Fitting, Learner, derive_seed, fit
+from robowm.train.log import LOG, read_log
 from robowm.train.optim import OptimConfig
 from robowm.types import ClipBatch
 
@@ -38,11 +38,7 @@ def run(
     policy: Mapping[str, Any] | None = None,
     init_from: Path | str | None = None,
     early_steps: int = 0,
-    device: str = "auto",
-    precision: str = "auto",
-    log_every: int = 50,
-    save_every: int = 500,
-    tracker: Tracker | None = None,
+    **fitting: Unpack[Fitting],
 ) -> dict[str, Any]:
     """Train on ``stores`` (fields of StoreShare: path, share, only_success, weights, early_weights) and return the last log line.
 
@@ -84,13 +80,9 @@ def run(
         optim=optim,
         seed=seed,
         output_dir=output_dir,
-        device=device,
-        precision=precision,
-        log_every=log_every,
-        save_every=save_every,
         config={"inputs": inputs, "config": config},
-        tracker=tracker,
         label="improve" if init_from else "train policy",
+        **fitting,
     )
     known = tasks_of((store.metas for store in opened), tasks)
     return _seal(output_dir, averaged, normalizers, observes, spec, known, inputs, config)

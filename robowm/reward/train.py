@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -27,9 +27,7 @@ from robowm.metrics.stats import wilson
 from robowm.reward.augment import augment
 from robowm.reward.rows import LabelledStore, RowSampler, as_labelled, goal_held
 from robowm.reward.success import KIND, SuccessClassifier, SuccessNet, build_net, describe_net, to_pictures
-from robowm.train.distributed import Precision
-from robowm.train.learner import Learner, derive_seed, fit
-from robowm.train.log import Tracker
+from robowm.train.learner import Fitting, Learner, derive_seed, fit
 from robowm.train.optim import OptimConfig
 from robowm.train.weights import WEIGHTS, save_weights
 from robowm.types import ClipBatch, EvalRow
@@ -55,11 +53,7 @@ def run(
     consecutive: int = 3,
     optim: OptimConfig = OPTIM,
     seed: int = 0,
-    device: str = "auto",
-    precision: Precision = "auto",
-    log_every: int = 50,
-    save_every: int = 500,
-    tracker: Tracker | None = None,
+    **fitting: Unpack[Fitting],
 ) -> dict[str, Any]:
     """Train on ``stores`` (real rollouts, successes and failures; demonstrations help) and return the measured facts.
 
@@ -84,13 +78,9 @@ def run(
         optim=optim,
         seed=seed,
         output_dir=output_dir,
-        device=device,
-        precision=precision,
-        log_every=log_every,
-        save_every=save_every,
         config={"net": net_config, "inputs": inputs, "batch_size": batch_size},
-        tracker=tracker,
         label="train success classifier",
+        **fitting,
     )
     judged = judge_stores(SuccessClassifier("", net, 1.0, consecutive), validation)
     threshold, reached = chosen(judged, target_precision)

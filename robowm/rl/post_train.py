@@ -10,7 +10,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +26,8 @@ from robowm.metrics.fidelity import FOREGROUND, LPIPS_SMALLEST
 from robowm.rl.experience import Experience, Sampling, gather
 from robowm.rl.losses import nft_errors, old_decay, reference_errors
 from robowm.rl.reference import Reference, disputed, is_due, moved_share
-from robowm.train.distributed import Precision
-from robowm.train.learner import Learner, fit
-from robowm.train.log import LOG, Tracker, read_log
+from robowm.train.learner import Fitting, Learner, fit
+from robowm.train.log import LOG, read_log
 from robowm.train.optim import OptimConfig
 from robowm.types import ClipBatch
 from robowm.world_model.losses import masked_mean, offsets
@@ -145,11 +144,8 @@ def run(
     batch_size: int = 16,
     optim: OptimConfig = OPTIM,
     seed: int = 0,
-    device: str = "auto",
-    precision: Precision = "auto",
-    log_every: int = 10,
     save_every: int = 50,
-    tracker: Tracker | None = None,
+    **fitting: Unpack[Fitting],
 ) -> dict[str, Any]:
     """Post-train the finished world model ``init_from`` on clips of ``stores`` and return the last log line.
 
@@ -177,13 +173,10 @@ def run(
         optim=optim,
         seed=seed,
         output_dir=output_dir,
-        device=device,
-        precision=precision,
-        log_every=log_every,
-        save_every=save_every,
         config={**described, "inputs": inputs},
-        tracker=tracker,
         label="post-train world model",
+        save_every=save_every,
+        **fitting,
     )
     facts = {**base["model"], "design": {**base["model"]["design"], "sampling_steps": nft.sampling.steps}}
     tasks = tasks_of((store.metas for store in opened), base.get("tasks", ()))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -40,6 +40,16 @@ class Learner:
     model: nn.Module
     batch: Callable[[int], Any]
     loss: Loss
+
+
+class Fitting(TypedDict, total=False):
+    """How ``fit`` goes about it, whatever it trains: what every training passes on to it."""
+
+    device: str  # auto, cpu, cuda, ...
+    precision: Precision  # auto, fp32, bf16
+    log_every: int  # updates
+    save_every: int  # updates
+    tracker: Tracker | None
 
 
 def derive_seed(*words: int) -> int:

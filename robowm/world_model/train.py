@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -17,9 +17,8 @@ from robowm.data.spec import tasks_of
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
 from robowm.train.checkpoint import config_differences
-from robowm.train.distributed import Precision
-from robowm.train.learner import Learner, derive_seed, fit
-from robowm.train.log import LOG, Tracker, read_log
+from robowm.train.learner import Fitting, Learner, derive_seed, fit
+from robowm.train.log import LOG, read_log
 from robowm.train.optim import OptimConfig
 from robowm.world_model.losses import TeacherForcing, offsets
 from robowm.world_model.model import Design, WorldModelNet, build
@@ -41,11 +40,7 @@ def run(
     loss: TeacherForcing | SelfForwarded = LOSS,
     optim: OptimConfig = OPTIM,
     seed: int = 0,
-    device: str = "auto",
-    precision: Precision = "auto",
-    log_every: int = 50,
-    save_every: int = 500,
-    tracker: Tracker | None = None,
+    **fitting: Unpack[Fitting],
 ) -> dict[str, Any]:
     """Train on ``stores`` (fields of StoreShare: path, share, only_success, weights) and return the last log line.
 
@@ -77,13 +72,9 @@ def run(
         optim=optim,
         seed=seed,
         output_dir=output_dir,
-        device=device,
-        precision=precision,
-        log_every=log_every,
-        save_every=save_every,
         config={**described, "inputs": inputs},
-        tracker=tracker,
         label="train world model",
+        **fitting,
     )
     spec = opened[0].spec
     facts = {**net.facts(), "state_names": spec.state_names, "action_names": spec.action_names, "action_kind": spec.action_kind}
