@@ -184,14 +184,16 @@ def test_every_stage_of_a_world_model_study_composes_and_held_out_starts_stay_ap
     assert sum(map(len, used.values())) == len(set().union(*used.values()))
 
 
-def test_the_loop_may_imagine_with_a_post_trained_world_model():
-    _, stages = stages_of("demo", "tiny", "stages=loop_rl")
+@pytest.mark.parametrize(("choice", "verb"), [("loop_post_trained", "train-world-model"), ("loop_rl", "rl-world-model")])
+def test_the_loop_may_imagine_with_a_post_trained_world_model(choice, verb):
+    _, stages = stages_of("demo", "tiny", f"stages={choice}")
     by_name = {stage.name.split("/")[1]: stage for stage in stages}
     plain = {stage.name.split("/")[1] for stage in stages_of("demo", "tiny")[1]}
     assert by_name.keys() - plain == {"post_trained", "evaluate_post_trained"}
     assert "pick_place-0/post_trained" in by_name["imagined"].needs and "pick_place-0/world_model" in by_name["post_trained"].needs
-    config = composed("rl-world-model", *by_name["post_trained"].words())
-    assert keys_of("rl-world-model", config) <= set(keywords_of(find(app_of("rl-world-model").run, config["trusted"]))[0])
+    assert by_name["post_trained"].verb == verb
+    config = composed(verb, *by_name["post_trained"].words())
+    assert keys_of(verb, config) <= set(keywords_of(find(app_of(verb).run, config["trusted"]))[0])
 
 
 def seeds_of(verb, config):
