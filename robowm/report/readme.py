@@ -15,8 +15,10 @@ from robowm.errors import UserError
 from robowm.report.study import arm_order
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
-MODEL_METRICS = ("psnr", "ssim", "lpips")
-MODEL_ARMS = ("world_model", "copy_last", "shuffled_actions")
+MODEL_METRICS = {"psnr": "PSNR (dB)", "ssim": "SSIM", "lpips": "LPIPS"}
+DIGITS = {"psnr": 2, "ssim": 3, "lpips": 4}
+MODEL_ARMS = ("world_model", "base", "copy_last", "shuffled_actions")
+COLLECTION = ("achieved_hz", "labels_dropped", "rss_growth", "kill_points", "episodes_lost_beyond_bound", "estop_ms")
 POST_TRAINED = ("self_rollout", "rl", "self_forwarded+rl", "self_rollout+rl")  # world models shown beside ...
 BASELINES = ("base", "teacher_forcing@seconds", "self_forwarded@seconds", "self_rollout")  # ... these
 PAGES = {"README.md": ("demo",), "docs/results.md": None}  # which studies a page shows; None: all
@@ -60,7 +62,7 @@ def _study(study: Mapping[str, Any]) -> str:
             ends = f"{p['low']:+.3f} to {p['high']:+.3f} | {p['wins']:.1%} / {p['losses']:.1%}"
             lines.append(f"| {p['task']} | {p['a']} - {p['b']} | {p['diff']:+.3f} | {ends} |")
         parts.append("\n".join(lines))
-    parts += [part for part in (_models(study["rows"]), _post_trained(study["pairs"])) if part]
+    parts += [part for part in (_models(study["rows"]), _post_trained(study["pairs"]), _collection(study["rows"])) if part]
     return "\n\n".join(parts)
 
 
@@ -73,17 +75,28 @@ def _models(rows: Sequence[Mapping[str, Any]]) -> str:
             found.setdefault(row["task"], {}).setdefault((metric, row["arm"]), []).append(row["value"])
     if not found:
         return ""
+    measured = {key for values in found.values() for key in values}
+    metrics = [metric for metric in MODEL_METRICS if any(metric == key[0] for key in measured)]
+    arms = [arm for arm in MODEL_ARMS if any(arm == key[1] for key in measured)]
+    heads = " | ".join(MODEL_METRICS[metric] for metric in metrics)
     lines = [
-        f"| free-running from one start, mean over frames and cameras: {' / '.join(MODEL_ARMS)} | PSNR (dB) | SSIM | LPIPS |",
-        "| --- | --- | --- | --- |",
+        f"| free-running from one start, mean over frames and cameras: {' / '.join(arms)} | {heads} |",
+        "| --- " * (1 + len(metrics)) + "|",
     ]
     for task, values in found.items():
         cells = []
-        for metric, digits in zip(MODEL_METRICS, (2, 3, 4), strict=True):
-            means = [values.get((metric, arm), ()) for arm in MODEL_ARMS]
-            cells.append(" / ".join(f"{sum(mean) / len(mean):.{digits}f}" if mean else "not run" for mean in means))
+        for metric in metrics:
+            means = [values.get((metric, arm), ()) for arm in arms]
+            cells.append(" / ".join(f"{sum(mean) / len(mean):.{DIGITS[metric]}f}" if mean else "not run" for mean in means))
         lines.append(f"| {task} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _collection(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return what a bench of the real-robot scripts measured."""
+    shown = [row for row in rows if row["metric"].partition("@")[0] in COLLECTION]
+    lines = [f"| {r['arm']} | {r['metric']} | {r['value']:g} | {r['low']:g} to {r['high']:g} | {r['n']} |" for r in shown]
+    return "\n".join(["| part | measured | value | 95 % interval | n |", "| --- | --- | --- | --- | --- |", *lines]) if lines else ""
 
 
 def _post_trained(pairs: Sequence[Mapping[str, Any]]) -> str:

@@ -44,7 +44,14 @@ def test_tables_show_arms_differences_and_fidelity_over_cameras():
     shown = tables([STUDY])
     assert "| tabletop/push | base | 0.300 | 0.200 to 0.400 | 200 |" in shown
     assert "| tabletop/push | +real - base | +0.200 | +0.100 to +0.300 | 25.0% / 5.0% |" in shown
-    assert "| tabletop/push | 1.50 / not run / not run | 1.500 / not run / not run | 1.5000 / not run / not run |" in shown
+    assert ": world_model | PSNR (dB) | SSIM | LPIPS |" in shown and "| tabletop/push | 1.50 | 1.500 | 1.5000 |" in shown
+    beside = tables([{**STUDY, "rows": [*STUDY["rows"][2:4], row("copy_last", "psnr/wrist@mean", 1.0, task="discs")]}])
+    assert ": world_model / copy_last | PSNR (dB) |" in beside and "| discs | not run / 1.00 |" in beside
+
+
+def test_what_collection_measured_is_shown():
+    shown = tables([{**STUDY, "rows": [row("estop", "estop_ms@p99", 0.5, task="real_robot/sim")]}])
+    assert "| estop | estop_ms@p99 | 0.5 | 0.4 to 0.6 | 200 |" in shown
 
 
 def test_post_trained_world_models_stand_beside_the_base_and_the_supervised_arms_of_equal_time():
