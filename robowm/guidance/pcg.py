@@ -91,6 +91,22 @@ class Pcg:
         return phase + moved.long(), torch.where(moved, 0, streak)
 
 
+@dataclass(frozen=True)
+class NoisyPcg(Pcg):
+    """The paper's ablation: the same pull and gate, but the noisy plan moves, by a gradient through the denoiser too, as LPB's does."""
+
+    def adjust(self, moment: Moment, x_t: Tensor, step: Step, clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the moved x_t, the clean plan as it was, and bool [N], where the gate was open."""
+        if step.level >= self.noisiest:
+            return x_t, clean, torch.zeros(len(clean), dtype=torch.bool, device=clean.device)
+        with torch.inference_mode(False), torch.enable_grad():
+            x = x_t.clone().detach().requires_grad_()
+            latent = moment.predict(step.denoise(x))
+            gradient = torch.autograd.grad(self.pull(latent, moment).sum(), x)[0]
+        on = self.gate(latent.detach(), moment)
+        return torch.where(on[:, None, None], x_t - self.scale * step.spread * gradient, x_t), clean, on
+
+
 def check_level(noisiest: float) -> None:
     """Raise UserError unless ``noisiest`` is a noise level."""
     if not 0 <= noisiest <= 1:

@@ -6,7 +6,7 @@ import torch
 
 from robowm.errors import UserError
 from robowm.guidance.lpb import Lpb
-from robowm.guidance.pcg import Moment, Pcg
+from robowm.guidance.pcg import Moment, NoisyPcg, Pcg
 from robowm.guidance.phases import Phases
 from robowm.guidance.targets import Targets
 from robowm.policy.steps import Step
@@ -50,6 +50,13 @@ def test_only_plans_between_the_bounds_are_guided_and_they_come_nearer():
     assert torch.allclose(moved[1, 0], torch.tensor([0.4, 0, 0]), atol=1e-5)  # unit gradient of a distance, times the scale
 
 
+def test_the_noisy_plan_moves_by_the_gradient_through_the_denoiser_where_the_gate_is_open():
+    noisy = at([1.0, 0, 0], [0.4, 0, 0])  # EARLY's denoiser halves them
+    x, clean, on = NoisyPcg(scale=0.1, lower=30, upper=80).adjust(moment(noisy), noisy, EARLY, 0.5 * noisy)
+    assert on.tolist() == [True, False] and torch.equal(clean, 0.5 * noisy)
+    assert torch.allclose(x[:, 0, 0], torch.tensor([1.0 - 0.1 * 0.3 * 0.5, 0.4]), atol=1e-5)
+
+
 def test_bounds_can_be_taken_away():
     plans = at([0.2, 0, 0], [0.95, 0, 0], [60, 0, 0])
     assert Pcg(lower=None, upper=None).adjust(moment(plans), plans, EARLY, plans)[2].tolist() == [True, True, True]
@@ -63,7 +70,9 @@ def test_a_plan_that_reaches_the_next_phase_is_left_alone():
     assert Pcg(lower=None, upper=None).adjust(moment(plans, last), plans, EARLY, plans)[2].tolist() == [True, True]
 
 
-@pytest.mark.parametrize("guide", [Pcg(scale=0, lower=None, upper=None), Lpb(scale=0, threshold=None)])
+@pytest.mark.parametrize(
+    "guide", [Pcg(scale=0, lower=None, upper=None), NoisyPcg(scale=0, lower=None, upper=None), Lpb(scale=0, threshold=None)]
+)
 def test_a_scale_of_zero_changes_no_bit(guide):
     plans = torch.randn(5, 1, 3)
     noisy = torch.randn(5, 1, 3)
@@ -71,7 +80,7 @@ def test_a_scale_of_zero_changes_no_bit(guide):
     assert torch.equal(x, noisy) and torch.equal(clean, plans)
 
 
-@pytest.mark.parametrize("guide", [Pcg(noisiest=0.1), Lpb(noisiest=0.1)])
+@pytest.mark.parametrize("guide", [Pcg(noisiest=0.1), NoisyPcg(noisiest=0.1), Lpb(noisiest=0.1)])
 def test_noisy_steps_are_never_guided(guide):
     plans = at([0.5, 0, 0])
     x, clean, on = guide.adjust(moment(plans, latent=at([9, 9, 9])[:, 0]), plans, EARLY, plans)
