@@ -17,10 +17,19 @@ from robowm.report.study import arm_order
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 MODEL_METRICS = {"psnr": "PSNR (dB)", "ssim": "SSIM", "lpips": "LPIPS"}
 DIGITS = {"psnr": 2, "ssim": 3, "lpips": 4}
-MODEL_ARMS = ("world_model", "base", "copy_last", "shuffled_actions")
-COLLECTION = ("achieved_hz", "labels_dropped", "rss_growth", "kill_points", "episodes_lost_beyond_bound", "estop_ms")
-POST_TRAINED = ("self_rollout", "rl", "self_forwarded+rl", "self_rollout+rl")  # world models shown beside ...
-BASELINES = ("base", "teacher_forcing@seconds", "self_forwarded@seconds", "self_rollout")  # ... these
+MODEL_ARMS = ("world_model", "base", "robowm", "diffusers", "copy_last", "shuffled_actions")
+MEASURED = (
+    "fps/rollout",
+    "ratio/rollout",
+    "achieved_hz",
+    "labels_dropped",
+    "rss_growth",
+    "kill_points",
+    "episodes_lost_beyond_bound",
+    "estop_ms",
+)
+COMPARED = ("self_rollout", "rl", "self_forwarded+rl", "self_rollout+rl", "robowm")  # world models shown beside ...
+BASELINES = ("base", "teacher_forcing@seconds", "self_forwarded@seconds", "self_rollout", "diffusers")  # ... these
 PAGES = {"README.md": ("demo",), "docs/results.md": None}  # which studies a page shows; None: all
 
 
@@ -62,7 +71,7 @@ def _study(study: Mapping[str, Any]) -> str:
             ends = f"{p['low']:+.3f} to {p['high']:+.3f} | {p['wins']:.1%} / {p['losses']:.1%}"
             lines.append(f"| {p['task']} | {p['a']} - {p['b']} | {p['diff']:+.3f} | {ends} |")
         parts.append("\n".join(lines))
-    parts += [part for part in (_models(study["rows"]), _post_trained(study["pairs"]), _collection(study["rows"])) if part]
+    parts += [part for part in (_models(study["rows"]), _post_trained(study["pairs"]), _measured(study["rows"])) if part]
     return "\n\n".join(parts)
 
 
@@ -92,16 +101,16 @@ def _models(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _collection(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return what a bench of the real-robot scripts measured."""
-    shown = [row for row in rows if row["metric"].partition("@")[0] in COLLECTION]
+def _measured(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return what benches measured: speeds, and what the real-robot scripts do."""
+    shown = [row for row in rows if row["metric"].partition("@")[0] in MEASURED]
     lines = [f"| {r['arm']} | {r['metric']} | {r['value']:g} | {r['low']:g} to {r['high']:g} | {r['n']} |" for r in shown]
-    return "\n".join(["| part | measured | value | 95 % interval | n |", "| --- | --- | --- | --- | --- |", *lines]) if lines else ""
+    return "\n".join(["| arm | measured | value | 95 % interval | n |", "| --- | --- | --- | --- | --- |", *lines]) if lines else ""
 
 
 def _post_trained(pairs: Sequence[Mapping[str, Any]]) -> str:
     """Return the differences of world models post-trained on their own rollouts from the base and from arms that trained for as long."""
-    shown = [p for p in pairs if p["a"] in POST_TRAINED and p["b"] in BASELINES and p["metric"].endswith("@mean")]
+    shown = [p for p in pairs if p["a"] in COMPARED and p["b"] in BASELINES and p["metric"].endswith("@mean")]
     metrics = list(dict.fromkeys(p["metric"] for p in shown if p["metric"].partition("/")[0] in MODEL_METRICS))
     if not metrics:
         return ""
