@@ -33,12 +33,14 @@ class Script:
     """One task's expert.
 
     ``poses`` maps state [N, 5] and environment state [N, 15] to the hand poses [P, N, 4] that the P phases want; ``resume`` maps phase
-    int [N], state and environment state to the phase to go on with (an earlier one after a slip).
+    int [N], state and environment state to the phase to go on with (an earlier one after a slip). Where ``tilted``, poses have a fifth
+    number, an angle in radians that comes after yaw, in states too.
     """
 
     phases: tuple[Phase, ...]
     poses: Callable[[np.ndarray, np.ndarray], np.ndarray]
     resume: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+    tilted: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,15 +69,15 @@ def plan(script: Script, state: np.ndarray, truth: np.ndarray, progress: Progres
 
 
 def follow(script: Script, state: np.ndarray, truth: np.ndarray, progress: Progress) -> tuple[Progress, np.ndarray]:
-    """Advance each episode's phase where its pose is reached; return the pose [N, 4] to move to."""
+    """Advance each episode's phase where its pose is reached; return the pose [N, 4 or 5] to move to."""
     rows = np.arange(len(state))
     phase = script.resume(progress.phase, state, truth)
     waited = np.where(phase == progress.phase, progress.waited, 0)
     poses = script.poses(state, truth)
     tolerance = np.array([p.tolerance for p in script.phases])[phase]
     dwell = np.array([p.dwell for p in script.phases])[phase]
-    error = np.abs(state[:, :4] - poses[phase, rows])
-    reached = (error[:, :3].max(1) < tolerance) & (error[:, 3] < 10 * tolerance)
+    error = np.abs(state[:, : poses.shape[-1]] - poses[phase, rows])
+    reached = (error[:, :3].max(1) < tolerance) & (error[:, 3:].max(1) < 10 * tolerance)
     waited = np.where(reached, waited + 1, 0)
     advance = (waited > dwell) & (phase < len(script.phases) - 1)
     phase = np.where(advance, phase + 1, phase)

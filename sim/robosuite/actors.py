@@ -14,11 +14,11 @@ from sim.experts import OpenLoop
 from sim.experts.expert import ExpertMemory
 from sim.experts.noise import smooth
 from sim.experts.waypoints import Progress, follow
-from sim.robosuite.hand import action_to, pose_of
+from sim.robosuite.hand import action_to, pose_of, tilted_pose_of
 from sim.robosuite.scripts import SCRIPTS
 from sim.robosuite.tasks import load_task
 
-LEAD = np.array([0.05, 0.05, 0.05, 0.4])  # metres and radians: how far a target leads the measured pose at speed 1
+LEAD = np.array([0.05, 0.05, 0.05, 0.4])  # metres and radians: how far a target leads the measured pose at speed 1; tilt as yaw
 AREAS = {  # least and most x, y, z in metres and yaw in radians of the waypoints of RobosuiteOpenLoop
     "lift": ((-0.10, -0.10, 0.815, -0.8), (0.10, 0.10, 0.95, 0.8)),
     "can": ((0.00, -0.40, 0.85, -0.8), (0.20, -0.10, 1.00, 0.8)),
@@ -55,17 +55,20 @@ class RobosuiteExpert:
 
     def act(self, obs: Obs, memory: ExpertMemory, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, ExpertMemory]:
         """See Policy; H = 1."""
-        seen, pose = obs.state[:, -1], pose_of(obs.state[:, -1])
+        seen = obs.state[:, -1]
+        pose = tilted_pose_of(seen) if self._script.tilted else pose_of(seen)
         progress, wanted = follow(self._script, pose, truth_of(obs, self.name).astype(float), memory.progress)
         phases = self._script.phases
         speed, gripper, felt = (
             np.array([getattr(phase, name) for phase in phases])[progress.phase, None] for name in ("speed", "gripper", "noise")
         )
-        target = pose[:, :4] + (wanted - pose[:, :4]).clip(-LEAD * speed, LEAD * speed)
+        now, lead = pose[:, :-1], LEAD[[0, 1, 2, 3, 3]][: wanted.shape[1]] * speed
+        target = now + (wanted - now).clip(-lead, lead)
         memory = replace(memory, progress=progress)
         if self._noise:
             noise, disturbance = smooth(memory.disturbance, rngs, 1, self._noise)
-            target, memory = target + felt * noise[:, 0], ExpertMemory(progress, disturbance)
+            target[:, :4] += felt * noise[:, 0]
+            memory = ExpertMemory(progress, disturbance)
         return action_to(np.concatenate([target, gripper], 1), seen, self._kind)[:, None], memory
 
 

@@ -1,7 +1,8 @@
 """A hand that points straight down as five numbers, as scripts think of it, and the actions that bring it somewhere. N episodes.
 
 A pose [N, 5] is x, y, z of the point between the fingers in metres, yaw in radians, and gripper (0 open, 1 closed). At yaw 0 the fingers
-move along the world's y, as at the start of an episode; the arm's last joint allows about -2.1 to 3.6.
+move along the world's y, as at the start of an episode; the arm's last joint allows about -2.1 to 3.6. A tilted pose [N, 6] has, after
+yaw, the hand's turn in radians about the line along which the fingers move: 0 points down, a quarter turn forward, to world's x at yaw 0.
 """
 
 from __future__ import annotations
@@ -26,10 +27,18 @@ def pose_of(state: np.ndarray) -> np.ndarray:
     return np.column_stack([state[:, :3].astype(float), yaw, 1 - opening / OPEN])
 
 
+def tilted_pose_of(state: np.ndarray) -> np.ndarray:
+    """Return the tilted pose f64 [N, 6] that the proprioception [N, 9] shows; fingers that do not move level are taken to."""
+    pose = pose_of(state)
+    ahead = _rotation(state)[..., 2]  # where the hand points
+    tilt = np.arctan2(ahead[:, 0] * np.cos(pose[:, 3]) + ahead[:, 1] * np.sin(pose[:, 3]), -ahead[:, 2])
+    return np.insert(pose, 4, tilt, axis=1)
+
+
 def action_to(pose: np.ndarray, state: np.ndarray, action_kind: str) -> np.ndarray:
-    """Return the action f32 [N, A] that asks for ``pose`` [N, 5] where the proprioception [N, 9] is now, see RobosuiteEnv."""
-    turn = _pointing_down(pose[:, 3])
-    gripper = 2 * pose[:, 4:] - 1
+    """Return the action f32 [N, A] that asks for ``pose`` [N, 5 or 6] where the proprioception [N, 9] is now, see RobosuiteEnv."""
+    turn = _pointing(pose[:, 3], pose[:, 4] if pose.shape[1] == 6 else np.zeros(len(pose)))
+    gripper = 2 * pose[:, -1:] - 1
     if action_kind == "absolute":
         return np.concatenate([pose[:, :3], to_six(turn), gripper], 1).astype(np.float32)
     turned = Rotation.from_matrix(turn @ _rotation(state).swapaxes(1, 2)).as_rotvec()
@@ -42,7 +51,8 @@ def _rotation(state: np.ndarray) -> np.ndarray:
     return from_quaternion(state[:, 3:7].astype(float)) @ GRIP_SITE
 
 
-def _pointing_down(yaw: np.ndarray) -> np.ndarray:
-    cos, sin, zero = np.cos(yaw + np.pi / 2), np.sin(yaw + np.pi / 2), np.zeros(len(yaw))
-    rows = [np.stack(row, -1) for row in ((cos, sin, zero), (sin, -cos, zero), (zero, zero, zero - 1))]
-    return np.stack(rows, 1)
+def _pointing(yaw: np.ndarray, tilt: np.ndarray) -> np.ndarray:
+    """Return the grip site's rotation [N, 3, 3] at yaw and tilt [N]."""
+    across = np.stack([np.cos(yaw + np.pi / 2), np.sin(yaw + np.pi / 2), np.zeros(len(yaw))], -1)
+    ahead = np.stack([np.sin(tilt) * np.cos(yaw), np.sin(tilt) * np.sin(yaw), -np.cos(tilt)], -1)
+    return np.stack([across, np.cross(ahead, across), ahead], -1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.experts.waypoints import Phase, Script, fold
+from sim.robosuite import tool_hang
 
 BIN = np.array([0.165, 0.355])  # metres: in the can's compartment; its middle, farther off, is where the stretched arm loses precision
 BIN_FROM, BIN_TO = np.array([0.10, 0.28]), np.array([0.30, 0.53])  # corners of that compartment
@@ -138,4 +139,5 @@ SCRIPTS = {
     "lift": Script(LIFT, _lift_poses, _lift_resume),
     "can": Script(CAN, _can_poses, _can_resume),
     "square": Script(SQUARE, _square_poses, _square_resume),
+    "tool_hang": tool_hang.SCRIPT,
 }

@@ -1,0 +1,117 @@
+"""The script of ToolHang: put the frame's rod into the stand, then hang the tool's ring on the frame's hook, see sim.robosuite.scripts.
+
+The frame lies flat. The hand takes it by its grip, leaning, so that a quarter turn about the fingers' line brings the rod upright while
+the hand comes level from the left; the hook then points ahead, away from the robot. The tool lies flat and stays level: its ring goes down
+over the hook, its handle ahead of it, and when it is let go it tips and hangs.
+
+``state`` is a tilted pose [N, 6] of hand.py, ``truth`` the environment state [N, 44]: robomimic's "object".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sim.experts.waypoints import Phase, Script, fold
+from sim.robosuite.rotation import from_quaternion
+
+HOLE = np.array([-0.08, 0.045])  # metres: where the stand's hole is,
+TOP, FLOOR = 0.961, 0.811  # metres: from which height down to which
+GRIP, TIP, POST = 0.034, 0.221, 0.0875  # metres from the frame's corner to its grip, the rod's tip and the hook at its other end
+RING = 0.0975  # metres from the tool's middle to the ring that hangs
+HOOK = 1.0475  # metres: height of the hook's end, when the rod is in
+BAR = 1.035  # metres: height of the top of the bar on which the ring is to hang
+HIGH = 1.12  # metres: height at which a hand passes over all that stands
+LEAN = 0.45  # radians: of the hand that takes the frame
+QUARTER = np.pi / 2
+
+TOOL_HANG = (
+    Phase("above", gripper=0, tolerance=0.015),
+    Phase("down", gripper=0, tolerance=0.007, noise=0.5),
+    Phase("grasp", gripper=1, tolerance=0.03, dwell=9),
+    Phase("lift", gripper=1, tolerance=0.02),
+    Phase("carry", gripper=1, tolerance=0.01),
+    Phase("align", gripper=1, tolerance=0.003, dwell=2, speed=0.5, noise=0.3),
+    Phase("insert", gripper=1, tolerance=0.006, speed=0.5, noise=0.3),
+    Phase("release", gripper=0, tolerance=0.03, dwell=4),
+    Phase("back", gripper=0, tolerance=0.03),
+    Phase("rise", gripper=0, tolerance=0.05),
+    Phase("above tool", gripper=0, tolerance=0.015),
+    Phase("down", gripper=0, tolerance=0.007, noise=0.5),
+    Phase("grasp tool", gripper=1, tolerance=0.03, dwell=9),
+    Phase("lift tool", gripper=1, tolerance=0.03),
+    Phase("carry tool", gripper=1, tolerance=0.01),
+    Phase("align tool", gripper=1, tolerance=0.003, dwell=2, speed=0.5, noise=0.3),
+    Phase("lower", gripper=1, tolerance=0.004, speed=0.5, noise=0.3),
+    Phase("release tool", gripper=0, tolerance=0.03, dwell=6),
+    Phase("leave", gripper=0),
+)
+_CARRY, _ALIGN, _INSERT, _TOOL = 4, 5, 6, 10
+
+
+def _pose(place: np.ndarray, yaw: np.ndarray | float, tilt: np.ndarray | float) -> np.ndarray:
+    return np.column_stack([place, *(np.broadcast_to(angle, len(place)) for angle in (yaw, tilt))])
+
+
+def _moved(place: np.ndarray, x: float = 0, y: float = 0, z: float = 0) -> np.ndarray:
+    return place + np.array([x, y, z])
+
+
+def _at_height(place: np.ndarray, z: float) -> np.ndarray:
+    return np.column_stack([place[:, :2], np.full(len(place), z)])
+
+
+def _above(state: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """Return the place [N, 3] over ``place`` to approach it from, high as long as the hand is beside it: the stand is in the way."""
+    away = np.linalg.norm(state[:, :2] - place[:, :2], axis=1) > 0.06
+    return np.where(away[:, None], _at_height(place, HIGH), _moved(place, z=0.08))
+
+
+def _bring(state: np.ndarray, turn: np.ndarray, point: np.ndarray, goal: np.ndarray) -> np.ndarray:
+    """Return where the hand [N, 3] has to be for ``point`` [N, 3] of what it holds to be at ``goal`` [3], turned by ``turn`` [N, 3, 3]."""
+    return goal + (turn @ (state[:, :3] - point)[..., None])[..., 0]
+
+
+def _frame_poses(state: np.ndarray, truth: np.ndarray) -> list[np.ndarray]:
+    axes = from_quaternion(truth[:, 24:28])
+    across, up = axes[..., 0], axes[..., 2]  # away from the hook; along the rod, away from its tip
+    grip, tip = truth[:, 21:24] - GRIP * up, truth[:, 21:24] - TIP * up
+    heading = fold(np.arctan2(-up[:, 1], -up[:, 0]) - 0.7, 2 * np.pi) + 0.7
+    above, down = _pose(_above(state, grip), heading, LEAN), _pose(_moved(grip, z=0.002), heading, LEAN)
+    lift = _pose(_at_height(state, 1.10), state[:, 3], state[:, 4])
+    turn = np.diag([-1.0, -1, 1]) @ axes.swapaxes(1, 2)  # to where the rod is upright and the hook points ahead
+    yaw = state[:, 3] + fold(np.pi - np.arctan2(across[:, 1], across[:, 0]), 2 * np.pi)
+    ahead = np.cos(state[:, 3]) * up[:, 0] + np.sin(state[:, 3]) * up[:, 1]
+    tilt = state[:, 4] - np.arctan2(-ahead, up[:, 2])
+    carry, align, insert = (_pose(_bring(state, turn, tip, np.append(HOLE, z)), yaw, tilt) for z in (TOP + 0.04, TOP + 0.012, FLOOR))
+    stay = state[:, :5]
+    back = _pose(np.array([HOLE[0], HOLE[1] + 0.12, 1.08]) + 0 * grip, QUARTER, state[:, 4])
+    rise = _pose(np.array([HOLE[0], HOLE[1] + 0.10, 1.20]) + 0 * grip, QUARTER / 2, 0)
+    return [above, down, down, lift, carry, align, insert, stay, back, rise]
+
+
+def _tool_poses(state: np.ndarray, truth: np.ndarray) -> list[np.ndarray]:
+    axes, tool = from_quaternion(truth[:, 38:42]), truth[:, 35:38]
+    along = axes[..., 0]  # away from the ring
+    ring = tool - RING * along
+    turned = np.arctan2(along[:, 1], along[:, 0])
+    yaw = 0.7 + fold(turned - 0.7, 2 * np.pi)
+    above, down = _pose(_above(state, tool), yaw, 0), _pose(_moved(tool, z=0.002), yaw, 0)
+    lift = _pose(_at_height(state, 1.15), state[:, 3], 0)
+    corner = truth[:, 21:24] - from_quaternion(truth[:, 24:28])[..., 0] * POST
+    turn = axes.swapaxes(1, 2)
+    straight = state[:, 3] - fold(turned, 2 * np.pi)
+    over, on = (corner + np.array([0, 0, z]) for z in (HOOK + 0.03 - BAR, 0.010))
+    carry = _pose(_bring(state, turn, ring, over), straight, 0)
+    lower = _pose(_bring(state, turn, ring, on), straight, 0)
+    return [above, down, down, lift, carry, carry, lower, state[:, :5], _pose(_at_height(state, 1.25), state[:, 3], 0)]
+
+
+def _poses(state: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    return np.stack(_frame_poses(state, truth) + _tool_poses(state, truth))
+
+
+def _resume(phase: np.ndarray, state: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    return phase
+
+
+SCRIPT = Script(TOOL_HANG, _poses, _resume, tilted=True)
