@@ -18,10 +18,11 @@ HOLE = np.array([-0.08, 0.045])  # metres: where the stand's hole is,
 TOP, FLOOR = 0.961, 0.811  # metres: from which height down to which
 GRIP, TIP, POST = 0.034, 0.221, 0.0875  # metres from the frame's corner to its grip, the rod's tip and the hook at its other end
 RING = 0.0975  # metres from the tool's middle to the ring that hangs
-HOOK = 1.0475  # metres: height of the hook's end, when the rod is in
-BAR = 1.035  # metres: height of the top of the bar on which the ring is to hang
 HIGH = 1.12  # metres: height at which a hand passes over all that stands
-LEAN = 0.45  # radians: of the hand that takes the frame
+LEAN, TOOL_LEAN = 0.45, 0.5  # radians: tilt of the hand that takes the frame, and the tool
+UPRIGHT = np.diag([-1.0, -1, 1])  # the frame's axes when its rod is upright and its bar points ahead, to world's x
+HANG = ((0, 0.040, 0.35), (0, 0.030, 0.35), (0, 0.005, 0.35), (-0.001, 0, 0.8), (-0.010, -0.002, 1.2))
+# Metres ahead of and above the corner under the hook, and radians by which the handle points down: how the ring goes round that corner.
 QUARTER = np.pi / 2
 
 TOOL_HANG = (
@@ -41,7 +42,9 @@ TOOL_HANG = (
     Phase("lift tool", gripper=1, tolerance=0.03),
     Phase("carry tool", gripper=1, tolerance=0.01),
     Phase("align tool", gripper=1, tolerance=0.003, dwell=2, speed=0.5, noise=0.3),
-    Phase("lower", gripper=1, tolerance=0.004, speed=0.5, noise=0.3),
+    Phase("lower", gripper=1, tolerance=0.003, speed=0.5, noise=0.3),
+    Phase("turn", gripper=1, tolerance=0.006, speed=0.5, noise=0.3),
+    Phase("hang", gripper=1, tolerance=0.004, speed=0.5, noise=0.3),
     Phase("release tool", gripper=0, tolerance=0.03, dwell=6),
     Phase("leave", gripper=0),
 )
@@ -78,7 +81,7 @@ def _frame_poses(state: np.ndarray, truth: np.ndarray) -> list[np.ndarray]:
     heading = fold(np.arctan2(-up[:, 1], -up[:, 0]) - 0.7, 2 * np.pi) + 0.7
     above, down = _pose(_above(state, grip), heading, LEAN), _pose(_moved(grip, z=0.002), heading, LEAN)
     lift = _pose(_at_height(state, 1.10), state[:, 3], state[:, 4])
-    turn = np.diag([-1.0, -1, 1]) @ axes.swapaxes(1, 2)  # to where the rod is upright and the hook points ahead
+    turn = UPRIGHT @ axes.swapaxes(1, 2)  # to where the rod is upright and the hook points ahead
     yaw = state[:, 3] + fold(np.pi - np.arctan2(across[:, 1], across[:, 0]), 2 * np.pi)
     ahead = np.cos(state[:, 3]) * up[:, 0] + np.sin(state[:, 3]) * up[:, 1]
     tilt = state[:, 4] - np.arctan2(-ahead, up[:, 2])
@@ -92,18 +95,25 @@ def _frame_poses(state: np.ndarray, truth: np.ndarray) -> list[np.ndarray]:
 def _tool_poses(state: np.ndarray, truth: np.ndarray) -> list[np.ndarray]:
     axes, tool = from_quaternion(truth[:, 38:42]), truth[:, 35:38]
     along = axes[..., 0]  # away from the ring
-    ring = tool - RING * along
-    turned = np.arctan2(along[:, 1], along[:, 0])
+    turned, dip = np.arctan2(along[:, 1], along[:, 0]), np.arcsin(-along[:, 2].clip(-1, 1))
     yaw = 0.7 + fold(turned - 0.7, 2 * np.pi)
-    above, down = _pose(_above(state, tool), yaw, 0), _pose(_moved(tool, z=0.002), yaw, 0)
-    lift = _pose(_at_height(state, 1.15), state[:, 3], 0)
-    corner = truth[:, 21:24] - from_quaternion(truth[:, 24:28])[..., 0] * POST
-    turn = axes.swapaxes(1, 2)
+    above, down = _pose(_above(state, tool), yaw, TOOL_LEAN), _pose(_moved(tool, z=0.002), yaw, TOOL_LEAN)
+    lift = _pose(_at_height(state, 1.15), state[:, 3], state[:, 4])
+    corner = truth[:, 21:24] - POST * from_quaternion(truth[:, 24:28])[..., 0]
     straight = state[:, 3] - fold(turned, 2 * np.pi)
-    over, on = (corner + np.array([0, 0, z]) for z in (HOOK + 0.03 - BAR, 0.010))
-    carry = _pose(_bring(state, turn, ring, over), straight, 0)
-    lower = _pose(_bring(state, turn, ring, on), straight, 0)
-    return [above, down, down, lift, carry, carry, lower, state[:, :5], _pose(_at_height(state, 1.25), state[:, 3], 0)]
+    hung = []
+    for x, z, angle in HANG:
+        place = _bring(state, _dipped(angle) @ axes.swapaxes(1, 2), tool - RING * along, _moved(corner, x=x, z=z))
+        hung.append(_pose(place, straight, state[:, 4] + dip - angle))
+    for pose in hung[3:]:  # past the hook the ring brings the bar back ahead, should it be turned
+        pose[:, 1] += HOLE[1] - corner[:, 1]
+    leave = _pose(_moved(tool, x=0.08, z=0.12), state[:, 3], state[:, 4])
+    return [above, down, down, lift, *hung, state[:, :5], leave]
+
+
+def _dipped(angle: float) -> np.ndarray:
+    """Return the rotation [3, 3] that turns x down by ``angle`` in radians."""
+    return np.array([[np.cos(angle), 0, np.sin(angle)], [0, 1, 0], [-np.sin(angle), 0, np.cos(angle)]])
 
 
 def _poses(state: np.ndarray, truth: np.ndarray) -> np.ndarray:
