@@ -5,6 +5,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 from robowm.apps.cli import main
 from robowm.data.robomimic import export_robomimic
@@ -15,7 +16,7 @@ from robowm.protocols import Env, Policy, Rewindable
 from robowm.rollout import run_episodes
 from robowm.types import Obs
 from sim.robosuite import RobosuiteEnv, RobosuiteExpert, RobosuiteOpenLoop
-from sim.robosuite.hand import action_to, pose_of
+from sim.robosuite.hand import action_to, pose_of, tilted_pose_of
 from sim.robosuite.person import RobosuitePerson
 from sim.robosuite.rotation import from_quaternion, from_six, to_six
 from sim.robosuite.scripts import SCRIPTS
@@ -221,9 +222,17 @@ def test_success_is_judged_now_and_rewarded_with_one(robosuite):
     assert env.goal_holds().tolist() == [True, False]
 
 
-@pytest.mark.parametrize(("task", "action_kind", "steps"), [("lift", "delta", 60), ("can", "absolute", 160), ("square", "absolute", 180)])
-def test_the_scripted_expert_succeeds(robosuite, task, action_kind, steps):
-    env, expert = RobosuiteEnv(task, n=2, cameras=(), action_kind=action_kind), RobosuiteExpert(task, 0.005, action_kind)
+@pytest.mark.parametrize(
+    ("task", "action_kind", "noise", "steps"),
+    [
+        ("lift", "delta", 0.005, 60),
+        ("can", "absolute", 0.005, 160),
+        ("square", "absolute", 0.005, 180),
+        ("tool_hang", "absolute", 0.0, 400),
+    ],
+)
+def test_the_scripted_expert_succeeds(robosuite, task, action_kind, noise, steps):
+    env, expert = RobosuiteEnv(task, n=2, cameras=(), action_kind=action_kind), RobosuiteExpert(task, noise, action_kind)
     rollouts = run_episodes(env, expert, [51000, 51003], max_steps=steps, kind="demo", stop_after_success=0)
     assert all(r.episode.success for r in rollouts)
 
@@ -271,6 +280,17 @@ def test_the_hands_pose_and_the_action_to_it_belong_together():
     assert np.allclose(action_to(pose + np.array([0, 0, 0, 0.25, 0]), state, "delta")[:, 5] - delta[:, 5], 0.5, atol=0.05)
 
 
+def test_a_tilted_pose_comes_back_as_it_was_asked_for_and_one_without_tilt_points_down():
+    rng = np.random.default_rng(0)
+    pose = np.column_stack([rng.normal(size=(50, 3)), rng.uniform(-2, 3, 50), rng.uniform(-1.5, 1.5, 50), rng.integers(0, 2, 50)])
+    action = action_to(pose, hands(50), "absolute")
+    turn = from_six(action[:, 3:9].astype(float)) @ np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]])  # of the hand, not the grip site
+    state = np.column_stack([action[:, :3], Rotation.from_matrix(turn).as_quat(), np.outer(1 - pose[:, 5], [0.04, -0.04])])
+    assert np.allclose(tilted_pose_of(state), pose, atol=1e-5)
+    level = np.where(np.arange(6) == 4, 0, pose)
+    assert np.array_equal(action_to(level, state, "delta"), action_to(np.delete(pose, 4, axis=1), state, "delta"))
+
+
 def test_six_numbers_are_any_rotation_whatever_their_length():
     rng = np.random.default_rng(0)
     turns = from_quaternion(rng.normal(size=(100, 4)))
@@ -289,7 +309,7 @@ def test_six_numbers_are_any_rotation_whatever_their_length():
         (lambda: RobosuiteEnv(action_kind="deltas"), "delta"),
         (lambda: RobosuiteEnv(image_size=16), "32 to 256"),
         (lambda: RobosuiteEnv(n=0), "n=0"),
-        (lambda: RobosuiteExpert("transport"), "no scripted expert for robosuite/transport: known: lift, can, square"),
+        (lambda: RobosuiteExpert("transport"), "no scripted expert for robosuite/transport: known: lift, can, square, tool_hang"),
         (lambda: RobosuiteExpert("sqare"), "did you mean 'square'"),
         (lambda: RobosuiteOpenLoop("transport"), "no open-loop motions for robosuite/transport"),
     ],
