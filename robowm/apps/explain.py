@@ -58,7 +58,8 @@ def keywords_of(run: Callable[..., Any]) -> tuple[list[str], list[str]]:
             known += [key for fields in get_args(get_type_hints(run).get(name)) for key in fields.__annotations__]
         else:
             known.append(name)
-            needed += [name] * (parameter.default is inspect.Parameter.empty)
+            if parameter.default is inspect.Parameter.empty:
+                needed.append(name)
     return known, needed
 
 

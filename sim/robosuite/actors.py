@@ -18,7 +18,7 @@ from sim.robosuite.hand import action_to, pose_of, tilted_pose_of
 from sim.robosuite.scripts import SCRIPTS
 from sim.robosuite.tasks import load_task
 
-LEAD = np.array([0.05, 0.05, 0.05, 0.4])  # metres and radians: how far a target leads the measured pose at speed 1; tilt as yaw
+LEAD = np.array([0.05, 0.05, 0.05, 0.4, 0.4])  # metres and radians (yaw, tilt): how far a target leads the measured pose at speed 1
 AREAS = {  # least and most x, y, z in metres and yaw in radians of the waypoints of RobosuiteOpenLoop
     "lift": ((-0.10, -0.10, 0.815, -0.8), (0.10, 0.10, 0.95, 0.8)),
     "can": ((0.00, -0.40, 0.85, -0.8), (0.20, -0.10, 1.00, 0.8)),
@@ -31,7 +31,8 @@ class RobosuiteExpert:
     """A scripted policy of Lift, Can, Square or ToolHang. Satisfies ``robowm.protocols.Policy``; reads ``obs.environment_state``.
 
     Measured with absolute actions, start seeds 50,000 to 50,099, without noise: lift 100 of 100 in 27 control steps (median), can 100 in
-    113, square 98 in 118, tool_hang 100 in 362. With noise 0.03, 12 other starts: lift 5, can 8, square 0.
+    113, square 98 in 118, tool_hang 100 in 362. With noise 0.03, 12 other starts: lift 5, can 8,
+    square 0. With 0.005, tool_hang 13 of the 16 starts from 53,000 on.
 
     Args:
         task: "lift", "can", "square" or "tool_hang"; "transport" has no script.
@@ -62,7 +63,7 @@ class RobosuiteExpert:
         speed, gripper, felt = (
             np.array([getattr(phase, name) for phase in phases])[progress.phase, None] for name in ("speed", "gripper", "noise")
         )
-        now, lead = pose[:, :-1], LEAD[[0, 1, 2, 3, 3]][: wanted.shape[1]] * speed
+        now, lead = pose[:, :-1], LEAD[: wanted.shape[1]] * speed
         target = now + (wanted - now).clip(-lead, lead)
         memory = replace(memory, progress=progress)
         if self._noise:

@@ -48,6 +48,6 @@ class RobosuitePerson:
     def back(self, obs: Obs, state: np.ndarray) -> np.ndarray:
         """Return actions [N, A] that lead the hand towards its pose in ``state`` [N, 9], the gripper open or closed as it was there."""
         now, then = pose_of(obs.state[:, -1]), pose_of(state)
-        move = (then[:, :4] - now[:, :4]).clip(-LEAD, LEAD)
+        move = (then[:, :4] - now[:, :4]).clip(-LEAD[:4], LEAD[:4])
         target = np.concatenate([now[:, :4] + move, (then[:, 4:] > 0.5).astype(float)], 1)
         return action_to(target, obs.state[:, -1], self._kind)
