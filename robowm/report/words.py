@@ -9,7 +9,7 @@ from robowm.report.schema import FIDELITY, SHARES, lower_is_better, task_and_act
 from robowm.report.study import action_set_label, arm_order, is_control, is_new, pairs_of, rows_of, tasks
 
 MINUS = "\N{MINUS SIGN}"
-MOST_LINES = 8  # on pairs of world models, at the head of a page
+MOST_LINES, MOST_DIFFERENCES = 8, 48  # on pairs of world models, at the head of a page
 
 
 def percent(share: float) -> str:
@@ -79,7 +79,7 @@ def _compared_models(results: Mapping[str, Any]) -> list[str]:
         if metric.partition("/")[0] in FIDELITY and metric != pair["metric"] and not (is_control(pair["a"]) or is_control(pair["b"])):
             found.setdefault(pair["task"], {}).setdefault((pair["a"], pair["b"]), []).append(pair)
     count = sum(map(len, found.values()))
-    if count <= MOST_LINES:
+    if count <= MOST_LINES and sum(len(pairs) for by_arms in found.values() for pairs in by_arms.values()) <= MOST_DIFFERENCES:
         return [_model_line(task, *arms, pairs) for task, by_arms in found.items() for arms, pairs in by_arms.items()]
     lines = [_standing(task, [pairs[0] for pairs in by_arms.values()]) for task, by_arms in found.items()]
     return [*lines, f"All {count} comparisons of world models, in every metric, stand below."]

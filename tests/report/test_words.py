@@ -64,6 +64,13 @@ def test_many_comparisons_of_world_models_become_one_line_a_task():
     assert "All 12 comparisons of world models, in every metric, stand below." in lines and not any("other3" in line for line in lines)
 
 
+def test_a_few_models_in_many_metrics_also_get_one_line_a_task():
+    metrics = [f"{name}/{camera}@mean" for name in ("psnr", "ssim", "lpips") for camera in "abcdefghijklmnopq"]
+    found = {**results(), "pairs": [{**pair("t/pick", "rl", "base", 1.0, half=0.05), "metric": metric} for metric in metrics]}
+    assert [line for line in headline(found) if "lpips" in line] == []
+    assert "Against base on pick, expert actions, psnr a: better: rl +1.00 [+0.95, +1.05]." in headline(found)
+
+
 def test_world_models_are_compared_in_words_and_controls_are_not():
     found = results()
     one = {**pair(TASK, "rl", "base", 0.4, half=0.1), "metric": "psnr/wrist@mean", "p": 1.2e-7}
