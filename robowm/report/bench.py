@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from robowm.artefacts import ARTEFACT, REQUEST
 from robowm.report.fidelity import is_kept
 from robowm.report.folders import Artefact, of_kind, read_json
 
@@ -34,6 +35,12 @@ def pairs(benches: Sequence[Artefact]) -> list[dict[str, Any]]:
 def notes(benches: Sequence[Artefact]) -> list[str]:
     """Return what the benches had to say."""
     return _all(benches, "notes")
+
+
+def seconds(benches: Sequence[Artefact]) -> float:
+    """Return how long they took, in seconds, from what was asked to what was found; a pause between two goes counts."""
+    times = [[(bench.folder / name).stat().st_mtime for name in (REQUEST, ARTEFACT)] for bench in benches]
+    return sum(end - start for start, end in times)
 
 
 def _all(benches: Sequence[Artefact], part: str) -> list[Any]:

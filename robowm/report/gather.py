@@ -63,7 +63,7 @@ def gather(
         "date": datetime.date.today().isoformat(),
         "machine": {"cpus": where["cpus"], "gpu": gpu_name(), "renderer": _renderer(artefacts)},
         "versions": where["versions"],
-        "seconds": round(_span(stages), 1),
+        "seconds": round(_span(stages) or bench.seconds(benches), 1),
         "train_seeds": sorted(train_seeds),
         "eval_seeds": [min(starts), max(starts)] if published else [],
         "rows": [*map(_rounded, [*measured, *_second_rows(stages, measured[0]["task"])])],

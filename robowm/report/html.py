@@ -32,7 +32,8 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 caption { text-align: left; padding-bottom: .3rem; }
 th, td { text-align: left; padding: .3rem 1.1rem .3rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; white-space: nowrap; }
 th { font-weight: 600; }
-td.n, th.n { text-align: right; }
+td.n, th.n { text-align: right; white-space: normal; }
+.wide th:first-child { position: sticky; left: 0; background: var(--paper); }
 tbody th { font-weight: 400; white-space: normal; min-width: 11rem; }
 td.long { white-space: normal; min-width: 14rem; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); gap: 1.4rem 1.6rem; align-items: start; }
@@ -92,7 +93,10 @@ def anchor(heading: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", words: Sequence[int] = (0,)) -> str:
-    """Return a table whose first column names the row; all but the columns ``words`` are numbers. Cells are escaped."""
+    """Return a table whose first column names the row; all but the columns ``words`` are numbers. Cells are escaped.
+
+    Where it would be too wide, an interval goes below its number, and the first column stays while the others scroll.
+    """
 
     def classes(i: int) -> str:
         return ' class="n"' if i not in words else ""
@@ -101,10 +105,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = 
     body = ""
     for row in rows:
         first, *rest = row
-        cells = "".join(f"<td{classes(i)}>{escape(cell)}</td>" for i, cell in enumerate(rest, start=1))
+        cells = "".join(f"<td{classes(i)}>{escape(cell) if i in words else _number(cell)}</td>" for i, cell in enumerate(rest, start=1))
         body += f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>\n'
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     return f'<div class="wide" tabindex="0"><table>{title}<thead><tr>{heading}</tr></thead><tbody>\n{body}</tbody></table></div>\n'
+
+
+def _number(cell: str) -> str:
+    return escape(cell).replace(" ", "&nbsp;").replace("&nbsp;[", " [")
 
 
 def figure(content: str, caption: str = "") -> str:

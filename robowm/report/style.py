@@ -78,6 +78,7 @@ def to_svg(figure: Figure, label: str) -> str:
     """Return the figure as an inline SVG that takes its colours from the page; ``label`` is read aloud instead of it."""
     buffer = io.StringIO()
     with house_style():
+        _settle(figure)
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
@@ -93,8 +94,14 @@ def to_png(figure: Figure, dpi: int) -> bytes:
     """Return the figure as a PNG on white."""
     buffer = io.BytesIO()
     with house_style():
+        _settle(figure)
         figure.savefig(buffer, format="png", dpi=dpi, facecolor="white")
     return buffer.getvalue()
+
+
+def _settle(figure: Figure) -> None:
+    """Let the layout see the ticks that its first pass leads to: labels that grow by it would be cut off at the edge."""
+    figure.draw_without_rendering()
 
 
 def escape(text: str) -> str:

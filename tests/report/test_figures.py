@@ -1,4 +1,5 @@
 import io
+import re
 
 import numpy as np
 import pytest
@@ -106,3 +107,11 @@ def test_the_marks_under_paired_differences_say_where_they_stand():
     figures.draw_pairs(axes, [pair("t", "+real", "base", 0.0, half=0.096)], "success")
     shown = [float(label.get_text().replace("\N{MINUS SIGN}", "-")) for label in axes.get_xticklabels()]
     np.testing.assert_allclose(shown, 100 * axes.get_xticks(), atol=1e-9)
+
+
+def test_no_label_is_cut_off_where_a_tall_legend_changes_the_ticks():
+    names = ("base", "copy_last", "shuffled_actions", "zero_actions", "self_rollout", "rl")
+    curves = [Curve("t", name, "psnr", "external", np.array([4, 60]), np.array([28.0 - i, 15.5 + i])) for i, name in enumerate(names)]
+    drawn = to_svg(figures.curve_figure(curves, "psnr", "external"), "psnr")
+    ends = re.findall(r'text-anchor: end[^>]* x="([-.0-9]+)"[^>]*>([.0-9]+)<', drawn)
+    assert ends and all(float(x) >= 8.5 * (0.636 * len(text) - 0.318) for x, text in ends)  # DejaVu Sans: widths of digits, less a point's

@@ -92,7 +92,7 @@ def test_a_table_of_models_runs_down_its_longer_side_and_a_win_is_the_better_one
     table = models.fidelity_table(found, "t/x")
     assert table.count("<tr>") == 4 and "lpips, wrist" in table.partition("</thead>")[0] and "n = 9" in table
     cells = re.findall(r"<td[^>]*>([^<]*)", models.comparisons(found, "t/x"))
-    assert cells[2:] == ["75.0 %", "25.0 %", "0.500", "500", "better"]
+    assert cells[2:] == ["75.0&nbsp;%", "25.0&nbsp;%", "0.500", "500", "better"]
     uneven = models.fidelity_table({"rows": [*rows, {**row("t/x", "rl@t0.4", "lpips/wrist@mean", 0.2), "n": 1000}], "pairs": []}, "t/x")
     counts = [re.findall(r"<td[^>]*>([^<]*)", line)[-1] for line in uneven.split("<tr>")[2:]]
     assert "n =" not in uneven and counts == ["9", "9", "1,000", "9"], "an n beside each arm where they differ"

@@ -116,6 +116,7 @@ def test_the_report_takes_it_over_and_draws_it(found):
     results = study.results
     assert findings(results) == []
     assert len(results["pairs"]) == len(summary["pairs"]) and results["eval_seeds"] == [100_000, 100_102]
+    assert 0 < results["seconds"] < 3600
     assert {curve.arm for curve in study.curves} >= {"still", "moving", "copy_last"}
     assert {strip.arm for strip in study.strips} == {"still", "moving"}
     page = build(replace(study, strips=[]))
