@@ -147,7 +147,9 @@ def stages_of(experiment, size, *words):
     return config, expand(config["stages"], tasks=tasks, train_seeds=seeds, common={"size": size}, **known)
 
 
-@pytest.mark.parametrize(("experiment", "size", "task"), [("demo", "tiny", "pick_place"), ("loop_small", "small", "insert")])
+@pytest.mark.parametrize(
+    ("experiment", "size", "task"), [("demo", "tiny", "pick_place"), ("loop_small", "small", "insert"), ("loop_whole", "small", "push")]
+)
 def test_every_stage_composes_and_no_start_is_used_for_two_things(experiment, size, task):
     used = {}
     for stage in stages_of(experiment, size)[1]:
