@@ -13,7 +13,7 @@ from sim.checks import truth_of
 from sim.experts import OpenLoop
 from sim.experts.expert import ExpertMemory
 from sim.experts.noise import smooth
-from sim.experts.waypoints import Progress, follow
+from sim.experts.waypoints import Progress, Script, follow
 from sim.robosuite.hand import action_to, pose_of, tilted_pose_of
 from sim.robosuite.scripts import SCRIPTS
 from sim.robosuite.tasks import load_task
@@ -47,21 +47,35 @@ class RobosuiteExpert:
             raise UserError(
                 f"no scripted expert for robosuite/{task}: known: {', '.join(SCRIPTS)}; import demonstrations, or use another actor"
             )
-        self._script, self._noise, self._kind = SCRIPTS[task], noise, action_kind
+        self._scripts, self._noise, self._kind = SCRIPTS[task], noise, action_kind
         self.name = f"sim.robosuite.{task}(noise={noise:g}, {action_kind})"
 
-    def start(self, n: int) -> ExpertMemory:
-        """See Policy."""
-        return ExpertMemory(Progress(np.zeros(n, int), np.zeros(n, int)), np.zeros((n, 4)))
+    def start(self, n: int) -> tuple[ExpertMemory, ...]:
+        """See Policy; one memory for each arm."""
+        return tuple(ExpertMemory(Progress(np.zeros(n, int), np.zeros(n, int)), np.zeros((n, 4))) for _ in self._scripts)
 
-    def act(self, obs: Obs, memory: ExpertMemory, rngs: Sequence[np.random.Generator]) -> tuple[np.ndarray, ExpertMemory]:
+    def act(
+        self, obs: Obs, memory: tuple[ExpertMemory, ...], rngs: Sequence[np.random.Generator]
+    ) -> tuple[np.ndarray, tuple[ExpertMemory, ...]]:
         """See Policy; H = 1."""
-        seen = obs.state[:, -1]
-        pose = tilted_pose_of(seen) if self._script.tilted else pose_of(seen)
-        progress, wanted = follow(self._script, pose, truth_of(obs, self.name).astype(float), memory.progress)
-        phases = self._script.phases
+        hands = np.split(obs.state[:, -1], len(self._scripts), axis=-1)
+        poses = [tilted_pose_of(seen) if script.tilted else pose_of(seen) for script, seen in zip(self._scripts, hands, strict=True)]
+        truth = truth_of(obs, self.name).astype(float)
+        actions, later = [], []
+        for arm, (script, seen, pose) in enumerate(zip(self._scripts, hands, poses, strict=True)):
+            known = np.concatenate([truth, *poses[:arm], *poses[arm + 1 :]], 1)
+            wanted, remembered = self._target(script, pose, known, memory[arm], rngs)
+            actions.append(action_to(wanted, seen, self._kind))
+            later.append(remembered)
+        return np.concatenate(actions, 1)[:, None], tuple(later)
+
+    def _target(
+        self, script: Script, pose: np.ndarray, truth: np.ndarray, memory: ExpertMemory, rngs: Sequence[np.random.Generator]
+    ) -> tuple[np.ndarray, ExpertMemory]:
+        """Return the pose, with the gripper, to ask of one arm next, and its memory."""
+        progress, wanted = follow(script, pose, truth, memory.progress)
         speed, gripper, felt = (
-            np.array([getattr(phase, name) for phase in phases])[progress.phase, None] for name in ("speed", "gripper", "noise")
+            np.array([getattr(phase, name) for phase in script.phases])[progress.phase, None] for name in ("speed", "gripper", "noise")
         )
         now, lead = pose[:, :-1], LEAD[: wanted.shape[1]] * speed
         target = now + (wanted - now).clip(-lead, lead)
@@ -70,7 +84,7 @@ class RobosuiteExpert:
             noise, disturbance = smooth(memory.disturbance, rngs, 1, self._noise)
             target[:, :4] += felt * noise[:, 0]
             memory = ExpertMemory(progress, disturbance)
-        return action_to(np.concatenate([target, gripper], 1), seen, self._kind)[:, None], memory
+        return np.concatenate([target, gripper], 1), memory
 
 
 class RobosuiteOpenLoop:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.experts.waypoints import Phase, Script, fold
-from sim.robosuite import tool_hang
+from sim.robosuite import tool_hang, transport
 
 BIN = np.array([0.165, 0.355])  # metres: in the can's compartment; its middle, farther off, is where the stretched arm loses precision
 BIN_FROM, BIN_TO = np.array([0.10, 0.28]), np.array([0.30, 0.53])  # corners of that compartment
@@ -136,9 +136,10 @@ def _square_resume(phase: np.ndarray, state: np.ndarray, truth: np.ndarray) -> n
     return np.where(lost | missed | undone, 0, np.where(beside, _ALIGN, phase))
 
 
-SCRIPTS = {
-    "lift": Script(LIFT, _lift_poses, _lift_resume),
-    "can": Script(CAN, _can_poses, _can_resume),
-    "square": Script(SQUARE, _square_poses, _square_resume),
-    "tool_hang": tool_hang.SCRIPT,
+SCRIPTS = {  # one for each arm
+    "lift": (Script(LIFT, _lift_poses, _lift_resume),),
+    "can": (Script(CAN, _can_poses, _can_resume),),
+    "square": (Script(SQUARE, _square_poses, _square_resume),),
+    "transport": transport.SCRIPTS,
+    "tool_hang": (tool_hang.SCRIPT,),
 }
