@@ -23,13 +23,16 @@ HIGH = 1.08  # metres: height of a hand that passes over the bins, 0.951 high
 START_BIN = np.array([0.2, -0.45])  # metres: middle of the bin that the hammer starts in
 LID_AT = np.array([-0.21, -0.45, 0.832])  # metres: where the lid's handle is when the lid lies on the table
 NEAR, FAR = 0.050, 0.070  # metres from the middle of the hammer's handle to where arm 0 holds it, and arm 1
-WAIT_AT = np.array([0.0, 0.25, 1.15])  # metres: where arm 1 waits for the hammer
+WAIT_AT = np.array([0.0, 0.25, 1.20])  # metres: where arm 1 waits for the hammer
 MEET = np.array([0.0, 0.0, 1.10])  # metres: where the middle of the handle is when it is handed over
-HEAD = 0.016  # metres from the handle's middle to the hammer's, towards its head
-LAID = 0.870  # metres: height of the handle's middle at which the hammer is let go
+ENDS = np.array([-0.10, 0.13])  # metres from the handle's middle to the hammer's ends, along its axis
+LAID = 0.83  # metres: height of the hammer's lowest end at which it is let go
 TRASH_FALLS = 0.92  # metres: height of the hand that lets the cube go
 IN_BIN = -0.2  # radians: tilt of a hand deep in a bin; upright, that close to its arm's base, its wrist would be near its limit
 CLEAR = 0.008  # metres above an object's middle where fingers close on it: lower they would touch what it lies on
+TAKE = 0.8  # radians: tilt of arm 1 where it takes the hammer, so that the hands, side by side, stay clear of each other
+OFF = 0.09 * np.array([0, np.sin(TAKE), np.cos(TAKE)])  # metres from where it takes it to where it comes from
+OVER = 1.20  # metres: height of the hand that carries the hammer, which may hang down
 REACH = 0.25  # metres: beyond this y a hammer lies within one arm's reach alone
 
 
@@ -69,7 +72,7 @@ ARM_1 = (
     Phase("down", gripper=0, tolerance=0.008, dwell=2, speed=0.6, noise=0.3),
     Phase("take", gripper=1, dwell=FOR_EVER, noise=0.3),
     Phase("lift", gripper=1, tolerance=0.03),
-    Phase("carry", gripper=1, tolerance=0.015),
+    Phase("carry", gripper=1, tolerance=0.03),
     Phase("lower", gripper=1, tolerance=0.02, speed=0.6),
     Phase("release", gripper=0, tolerance=0.03, dwell=4),
     Phase("leave", gripper=0),
@@ -94,11 +97,10 @@ def _at_height(place: np.ndarray, z: float) -> np.ndarray:
     return np.column_stack([place[:, :2], np.full(len(place), z), place[:, 3:]])
 
 
-def _hammer(truth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the middle of the handle, the direction along it towards arm 1 (both [N, 3]) and whether the head is there (1, or -1) [N]."""
+def _hammer(truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the middle of the hammer's handle and the direction along it towards arm 1, both [N, 3]."""
     axis = from_quaternion(truth[:, 3:7])[..., 2]
-    side = np.where(axis[:, 1] >= 0, 1.0, -1.0)
-    return truth[:, :3], axis * side[:, None], side
+    return truth[:, :3], axis * np.where(axis[:, 1:2] >= 0, 1, -1)
 
 
 def _far_from(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -107,7 +109,7 @@ def _far_from(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _brought(state: np.ndarray, truth: np.ndarray, point: np.ndarray, goal: np.ndarray, heading: float) -> np.ndarray:
     """Return the pose of the hand [N, 5] for ``point`` [N, 3] of the hammer that it holds to be at ``goal``, the handle along y."""
-    along = _hammer(truth)[1]
+    _, along = _hammer(truth)
     turn = QUARTER - np.arctan2(along[:, 1], along[:, 0])
     x, y, z = (state[:, :3] - point).T
     place = np.column_stack([np.cos(turn) * x - np.sin(turn) * y, np.sin(turn) * x + np.cos(turn) * y, z])
@@ -120,7 +122,7 @@ def _arm_0_poses(state: np.ndarray, truth: np.ndarray) -> np.ndarray:
     lifted, laid = _pose(_at(np.append(START_BIN, HIGH), n), QUARTER), _pose(_at(LID_AT, n), QUARTER)
     over = _at_height(laid, HIGH)
     opened = [_raised(lid, 0.08), lid, lid, lifted, over, laid, laid, over]
-    middle, along, _ = _hammer(truth)
+    middle, along = _hammer(truth)
     grip = _pose(_raised(middle - NEAR * along, CLEAR), np.arctan2(along[:, 1], along[:, 0]), IN_BIN)
     offered = _brought(state, truth, middle, MEET, QUARTER)
     here = _pose(_at(MEET - [0, NEAR, 0], n), QUARTER)
@@ -131,7 +133,7 @@ def _arm_0_poses(state: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 def _arm_0_resume(phase: np.ndarray, state: np.ndarray, truth: np.ndarray) -> np.ndarray:
     other, lid = truth[:, 41:], truth[:, 14:17]
-    middle, along, _ = _hammer(truth)
+    middle, along = _hammer(truth)
     taken = (other[:, 5] > 0.4) & (_far_from(other, middle + FAR * along) < 0.03)
     closed = (np.abs(lid[:, :2] - START_BIN).max(1) < 0.12) & (lid[:, 2] > 0.93)
     no_lid = ((phase > 0) & (phase <= _GRASP_LID) & (np.linalg.norm((lid - state[:, :3])[:, :2], axis=1) > 0.03)) | (
@@ -157,19 +159,22 @@ def _arm_1_poses(state: np.ndarray, truth: np.ndarray) -> np.ndarray:
     over = _at_height(trash_bin, HIGH)
     falls = _at_height(trash_bin, TRASH_FALLS)
     trash = [_at_height(cube, HIGH), cube, cube, _at_height(target_bin, HIGH), over, falls, falls, over]
-    wait = _pose(_at(WAIT_AT, n), -QUARTER)
-    middle, along, side = _hammer(truth)
-    grip = _pose(_raised(middle + FAR * along, 0.002), np.arctan2(-along[:, 1], -along[:, 0]))
-    whole = middle + (HEAD * side)[:, None] * along
-    laid = _brought(state, truth, whole, truth[:, 21:24] * [1, 1, 0] + [0, 0, LAID], -QUARTER)
-    leave = _at_height(_pose(truth[:, 21:24], -QUARTER), HIGH)
-    hammer = [wait, _raised(grip, 0.08), grip, grip, wait, _at_height(laid, HIGH), laid, state[:, :5], leave]
+    wait = _pose(_at(WAIT_AT, n), -QUARTER, TAKE)
+    middle, along = _hammer(truth)
+    grip = _pose(middle + FAR * along, np.arctan2(-along[:, 1], -along[:, 0]), TAKE)
+    before = grip + np.append(OFF, [0, 0])
+    ends = middle[:, None] + ENDS[:, None] * from_quaternion(truth[:, 3:7])[:, None, :, 2]  # [N, 2, 3]
+    carry = _at_height(_brought(state, truth, ends.mean(1), truth[:, 21:24], -QUARTER), OVER)
+    lower = carry.copy()
+    lower[:, 2] = state[:, 2] + LAID - ends[..., 2].min(1)
+    leave = _at_height(_pose(truth[:, 21:24], -QUARTER), OVER)
+    hammer = [wait, before, grip, grip, wait, carry, lower, state[:, :5], leave]
     return np.stack(trash + hammer)
 
 
 def _arm_1_resume(phase: np.ndarray, state: np.ndarray, truth: np.ndarray) -> np.ndarray:
     other, cube, laid, binned = truth[:, 41:], truth[:, 7:10], truth[:, 27] > 0.5, truth[:, 28] > 0.5
-    middle, along, _ = _hammer(truth)
+    middle, along = _hammer(truth)
     grip = middle + FAR * along
     missed = (phase > 0) & (phase <= _GRASP_TRASH) & (np.linalg.norm((cube - state[:, :3])[:, :2], axis=1) > 0.03)
     lost = (phase > _GRASP_TRASH) & (phase < _DROP_TRASH) & (_far_from(cube, state) > 0.05)
@@ -179,7 +184,7 @@ def _arm_1_resume(phase: np.ndarray, state: np.ndarray, truth: np.ndarray) -> np
     there = offered | (middle[:, 1] > REACH)
     gone = (phase > _WAIT) & (phase < _TAKE) & ~there
     slipped = (phase >= _TAKE) & (phase < _RELEASE) & (_far_from(grip, state) > 0.06)
-    undone = (phase == _LEAVE) & (state[:, 2] > HIGH - 0.05) & ~laid
+    undone = (phase == _LEAVE) & (state[:, 2] > OVER - 0.05) & ~laid
     held = (phase == _TAKE) & (state[:, 5] > 0.4) & (other[:, 5] < 0.2) & (_far_from(other, grip) > 0.15)
     return np.select(
         [(missed | lost | again) & reachable, missed | lost | gone | slipped | undone, (phase == _WAIT) & there, held],
