@@ -1,5 +1,5 @@
 """The scripts of Lift, Can and Square: phases, the poses they want and where to go on after a slip, see sim.experts.waypoints. ToolHang's
-is in tool_hang.py.
+and Transport's are in tool_hang.py and transport.py.
 
 ``state`` is a pose [N, 5] of hand.py, ``truth`` the environment state [N, E]: robomimic's "object".
 """

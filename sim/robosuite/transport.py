@@ -1,13 +1,14 @@
 """The scripts of Transport, one for each arm: bin the trash, and hand the hammer from the closed bin over to the other, see scripts.py.
 
 Arm 0, at -y, lifts the lid by its handle and lays it on its table beside the bin, takes the hammer by the half of its handle that is away
-from arm 1, turns it along y and offers it in the air between the tables. Arm 1 meanwhile takes the cube out of the target bin and lets it
-fall into the trash bin, waits until the hammer is offered, and takes it by the handle's other half. Arm 0 lets go once it sees the
-other's fingers closed, arm 1 goes on once it sees arm 0's hand gone, and lays the hammer into the target bin.
+from arm 1 and offers it in the air between the tables, its handle along y. With its head ahead the hammer tips in the fingers until the
+handle's end meets the palm. Arm 1 meanwhile takes the cube out of the target bin, lets it fall into the trash bin, waits until the hammer
+is offered, and takes it by the handle's other half, leaning, so that the two hands stay clear of each other. Arm 0 lets go once it sees
+the other's fingers closed there; arm 1 goes on once it sees arm 0's hand gone, and lays the hammer, which may hang, into the target bin.
 
-Hands face each other: arm 0's yaws are about a quarter turn, arm 1's about minus that. ``state`` is the arm's tilted pose [N, 6] of hand.py,
-``truth`` [N, 47] the environment state, robomimic's "object" (41), and then the tilted pose of the other arm's hand. A phase that waits
-for the other arm holds its pose for ever; ``resume`` sends it on.
+``state`` is the arm's own tilted pose [N, 6] of hand.py, ``truth`` [N, 47] the environment state, robomimic's "object" (41), and then the
+tilted pose of the other arm's hand. Hands that face the other arm have yaws of about a quarter turn (arm 0) and minus that (arm 1). A phase
+that waits for the other arm holds its pose for ever; ``resume`` sends it on.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ IN_BIN = -0.2  # radians: tilt of a hand deep in a bin; upright, that close to i
 CLEAR = 0.008  # metres above an object's middle where fingers close on it: lower they would touch what it lies on
 TAKE = 0.8  # radians: tilt of arm 1 where it takes the hammer, so that the hands, side by side, stay clear of each other
 OFF = 0.09 * np.array([0, np.sin(TAKE), np.cos(TAKE)])  # metres from where it takes it to where it comes from
+TIPS = 1.15  # metres: height of the hand from which a hammer that tips in its fingers passes over the bin
 OVER = 1.20  # metres: height of the hand that carries the hammer, which may hang down
 REACH = 0.25  # metres: beyond this y a hammer lies within one arm's reach alone
 
@@ -48,7 +50,7 @@ ARM_0 = (
     Phase("above hammer", gripper=0, tolerance=0.012),
     Phase("down", gripper=0, tolerance=0.008, dwell=2, speed=0.6, noise=0.5),
     Phase("grasp hammer", gripper=1, tolerance=0.03, dwell=6),
-    Phase("lift hammer", gripper=1, tolerance=0.03, speed=0.6),
+    Phase("lift hammer", gripper=1, tolerance=0.03, speed=0.8),
     Phase("carry hammer", gripper=1, tolerance=0.02),
     Phase("offer", gripper=1, dwell=FOR_EVER, noise=0.5),
     Phase("given", gripper=1, tolerance=0.05, dwell=4, noise=0.3),
@@ -73,7 +75,7 @@ ARM_1 = (
     Phase("take", gripper=1, dwell=FOR_EVER, noise=0.3),
     Phase("lift", gripper=1, tolerance=0.03),
     Phase("carry", gripper=1, tolerance=0.03),
-    Phase("lower", gripper=1, tolerance=0.02, speed=0.6),
+    Phase("lower", gripper=1, tolerance=0.02),
     Phase("release", gripper=0, tolerance=0.03, dwell=4),
     Phase("leave", gripper=0),
 )
@@ -127,7 +129,7 @@ def _arm_0_poses(state: np.ndarray, truth: np.ndarray) -> np.ndarray:
     offered = _brought(state, truth, middle, MEET, QUARTER)
     here = _pose(_at(MEET - [0, NEAR, 0], n), QUARTER)
     away = _pose(_at(np.array([0, -0.35, 1.15]), n), QUARTER)
-    given = [_at_height(grip, HIGH), grip, grip, lifted, offered, offered, offered, here, _raised(here, 0.12), away]
+    given = [_at_height(grip, HIGH), grip, grip, _at_height(lifted, TIPS), offered, offered, offered, here, _raised(here, 0.12), away]
     return np.stack(opened + given)
 
 

@@ -15,7 +15,8 @@ from robowm.errors import UserError
 from robowm.protocols import Env, Policy, Rewindable
 from robowm.rollout import run_episodes
 from robowm.types import Obs
-from sim.robosuite import RobosuiteEnv, RobosuiteExpert, RobosuiteOpenLoop
+from sim.experts.waypoints import Progress, follow
+from sim.robosuite import RobosuiteEnv, RobosuiteExpert, RobosuiteOpenLoop, transport
 from sim.robosuite.hand import action_to, pose_of, tilted_pose_of
 from sim.robosuite.person import RobosuitePerson
 from sim.robosuite.rotation import from_quaternion, from_six, to_six
@@ -228,6 +229,7 @@ def test_success_is_judged_now_and_rewarded_with_one(robosuite):
         ("lift", "delta", 0.005, 60),
         ("can", "absolute", 0.005, 160),
         ("square", "absolute", 0.005, 180),
+        ("transport", "absolute", 0.0, 450),
         ("tool_hang", "absolute", 0.0, 400),
     ],
 )
@@ -235,6 +237,36 @@ def test_the_scripted_expert_succeeds(robosuite, task, action_kind, noise, steps
     env, expert = RobosuiteEnv(task, n=2, cameras=(), action_kind=action_kind), RobosuiteExpert(task, noise, action_kind)
     rollouts = run_episodes(env, expert, [51000, 51003], max_steps=steps, kind="demo", stop_after_success=0)
     assert all(r.episode.success for r in rollouts)
+
+
+@pytest.mark.parametrize(
+    ("arm", "phase", "closed", "away", "then"),
+    [
+        (0, "offer", 0.0, 0.0, "offer"),  # arm 1 is there, its fingers still open
+        (0, "offer", 0.6, 0.2, "offer"),  # or closed elsewhere
+        (0, "offer", 0.6, 0.0, "given"),
+        (0, "given", 0.0, 0.0, "offer"),  # it lost its hold
+        (1, "wait", 0.6, 0.0, "above hammer"),
+        (1, "take", 0.6, 0.0, "take"),  # arm 0 still holds the hammer
+        (1, "take", 0.0, 0.0, "take"),  # or has opened its fingers, which are still around it
+        (1, "take", 0.0, 0.2, "lift"),
+    ],
+)
+def test_transports_arms_wait_for_each_other(arm, phase, closed, away, then):
+    along_y = [-np.sqrt(0.5), 0, 0, np.sqrt(0.5)]
+    seen = np.concatenate([transport.MEET, along_y, np.zeros(34)])
+    seen[28] = 1  # the trash is where it belongs
+    hands = [
+        np.append(transport.MEET - [0, transport.NEAR, 0], [np.pi / 2, 0, 0.6]),
+        np.append(transport.MEET - [0, -transport.FAR, 0], [-np.pi / 2, transport.TAKE, 0.6]),
+    ]
+    hands[1 - arm] += [0, 0, away, 0, 0, closed - 0.6]
+    script = transport.SCRIPTS[arm]
+    names = [p.name for p in script.phases]
+    progress, _ = follow(
+        script, hands[arm][None], np.append(seen, hands[1 - arm])[None], Progress(np.array([names.index(phase)]), np.array([0]))
+    )
+    assert names[progress.phase[0]] == then
 
 
 def test_open_loop_actions_ignore_the_objects(robosuite):
@@ -256,14 +288,15 @@ def hands(n):
 
 @pytest.mark.parametrize("task", SCRIPTS)
 def test_policies_fit_the_protocol_and_noise_comes_from_each_episodes_generator(task):
-    state = hands(2).astype(np.float32)[:, None]
+    arms = TASKS[task].arms
+    state = np.tile(hands(2).astype(np.float32), arms)[:, None]
     obs = Obs({}, state, np.random.default_rng(0).normal(size=(2, 1, TASKS[task].truth)).astype(np.float32), ("", ""))
     for policy, width in ((RobosuiteExpert(task, 0.02), 10), (RobosuiteExpert(task, 0.02, "delta"), 7), (RobosuiteOpenLoop(task), 10)):
         assert isinstance(policy, Policy)
         both, _ = policy.act(obs, policy.start(2), [np.random.default_rng(i) for i in (0, 1)])
         part = Obs({}, obs.state[1:], obs.environment_state[1:], ("",))
         alone, _ = policy.act(part, policy.start(1), [np.random.default_rng(1)])
-        assert both.shape == (2, 1, width) and both.dtype == np.float32 and np.array_equal(both[1], alone[0])
+        assert both.shape == (2, 1, arms * width) and both.dtype == np.float32 and np.array_equal(both[1], alone[0])
     with pytest.raises(UserError, match="needs simulator truth"):
         RobosuiteExpert(task).act(Obs({}, obs.state, None, ("", "")), RobosuiteExpert(task).start(2), [])
 
@@ -309,9 +342,11 @@ def test_six_numbers_are_any_rotation_whatever_their_length():
         (lambda: RobosuiteEnv(action_kind="deltas"), "delta"),
         (lambda: RobosuiteEnv(image_size=16), "32 to 256"),
         (lambda: RobosuiteEnv(n=0), "n=0"),
-        (lambda: RobosuiteExpert("transport"), "no scripted expert for robosuite/transport: known: lift, can, square, tool_hang"),
         (lambda: RobosuiteExpert("sqare"), "did you mean 'square'"),
-        (lambda: RobosuiteOpenLoop("transport"), "no open-loop motions for robosuite/transport"),
+        (
+            lambda: RobosuitePerson("transport", RobosuiteExpert("transport")),
+            "nobody watches robosuite/transport: known: lift, can, square",
+        ),
     ],
 )
 def test_bad_settings_name_what_is_wrong(build, named):
