@@ -35,8 +35,8 @@ TAKE = 0.8  # radians: tilt of arm 1 where it takes the hammer, so that the hand
 OFF = 0.09 * np.array([0, np.sin(TAKE), np.cos(TAKE)])  # metres from where it takes it to where it comes from
 TIPS = 1.15  # metres: height of the hand from which a hammer that tips in its fingers passes over the bin
 OVER = 1.20  # metres: height of the hand that carries the hammer, which may hang down
-REACH = 0.25  # metres: beyond this y a hammer lies within one arm's reach alone
-
+REACH = 0.25  # metres: beyond this y, and its negative, things lie within one arm's reach alone
+FLOOR = 0.78  # metres: what is below has fallen off the tables and is out of reach
 
 ARM_0 = (
     Phase("above lid", gripper=0, tolerance=0.015),
@@ -58,7 +58,7 @@ ARM_0 = (
     Phase("leave", gripper=0, tolerance=0.03, noise=0.5),
     Phase("away", gripper=0, dwell=FOR_EVER),
 )
-_GRASP_LID, _LIFT_LID, _RELEASE_LID, _HAMMER, _GRASP_HAMMER, _OFFER, _GIVEN, _LET_GO = 2, 3, 6, 8, 10, 13, 14, 15
+_GRASP_LID, _LIFT_LID, _HAMMER, _GRASP_HAMMER, _OFFER, _GIVEN, _AWAY = 2, 3, 8, 10, 13, 14, 17
 
 ARM_1 = (
     Phase("above trash", gripper=0, tolerance=0.015),
@@ -112,7 +112,8 @@ def _far_from(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _brought(state: np.ndarray, truth: np.ndarray, point: np.ndarray, goal: np.ndarray, heading: float) -> np.ndarray:
     """Return the pose of the hand [N, 5] for ``point`` [N, 3] of the hammer that it holds to be at ``goal``, the handle along y."""
     _, along = _hammer(truth)
-    turn = QUARTER - np.arctan2(along[:, 1], along[:, 0])
+    lies = np.linalg.norm(along[:, :2], axis=1) > 0.3  # a hammer that hangs straight down has no direction to turn
+    turn = np.where(lies, QUARTER - np.arctan2(along[:, 1], along[:, 0]), 0)
     x, y, z = (state[:, :3] - point).T
     place = np.column_stack([np.cos(turn) * x - np.sin(turn) * y, np.sin(turn) * x + np.cos(turn) * y, z])
     return _pose(goal + place, heading + fold(state[:, 3] + turn - heading, 2 * np.pi))
@@ -146,8 +147,8 @@ def _arm_0_resume(phase: np.ndarray, state: np.ndarray, truth: np.ndarray) -> np
     lost = (phase > _GRASP_HAMMER) & (phase <= _OFFER) & (_far_from(middle, state) > 0.13)
     fell_back = (phase > _OFFER) & (middle[:, 1] < -REACH)
     return np.select(
-        [no_lid, missed | lost | fell_back, (phase == _OFFER) & taken, (phase == _GIVEN) & ~taken],
-        [0, _HAMMER, _GIVEN, _OFFER],
+        [middle[:, 2] < FLOOR, no_lid, missed | lost | fell_back, (phase == _OFFER) & taken, (phase == _GIVEN) & ~taken],
+        [_AWAY, 0, _HAMMER, _GIVEN, _OFFER],
         phase,
     )
 
@@ -181,9 +182,9 @@ def _arm_1_resume(phase: np.ndarray, state: np.ndarray, truth: np.ndarray) -> np
     missed = (phase > 0) & (phase <= _GRASP_TRASH) & (np.linalg.norm((cube - state[:, :3])[:, :2], axis=1) > 0.03)
     lost = (phase > _GRASP_TRASH) & (phase < _DROP_TRASH) & (_far_from(cube, state) > 0.05)
     again = (phase == _WAIT) & ~binned
-    reachable = (cube[:, 1] > REACH) & (cube[:, 2] > 0.8)
+    reachable = (cube[:, 1] > REACH) & (cube[:, 2] > FLOOR)
     offered = (_far_from(middle, _at(MEET, len(state))) < 0.03) & (other[:, 5] > 0.4)
-    there = offered | (middle[:, 1] > REACH)
+    there = offered | ((middle[:, 1] > REACH) & (middle[:, 2] > FLOOR))
     gone = (phase > _WAIT) & (phase < _TAKE) & ~there
     slipped = (phase >= _TAKE) & (phase < _RELEASE) & (_far_from(grip, state) > 0.06)
     undone = (phase == _LEAVE) & (state[:, 2] > OVER - 0.05) & ~laid
