@@ -32,7 +32,7 @@ class RobosuiteExpert:
 
     Measured with absolute actions, start seeds 50,000 to 50,099, without noise: lift 100 of 100 in 27 control steps (median), can 100 in
     113, square 98 in 118, tool_hang 100 in 362. With noise 0.03, 12 other starts: lift 5, can 8,
-    square 0. With 0.005, tool_hang 13 of the 16 starts from 53,000 on.
+    square 0. With 0.005, tool_hang 13 of the 16 starts from 53,000 on. Of transport only a handful of starts has been played, see LOG.md.
 
     Args:
         task: "lift", "can", "square", "transport" or "tool_hang".
