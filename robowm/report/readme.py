@@ -12,6 +12,7 @@ from typing import Any
 
 from robowm.artefacts import write_text
 from robowm.errors import UserError
+from robowm.report.models import won_and_lost
 from robowm.report.study import arm_order
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
@@ -27,9 +28,15 @@ MEASURED = (
     "kill_points",
     "episodes_lost_beyond_bound",
     "estop_ms",
+    "action_error/expert",
+    "action_error/perturbed",
+    "action_error/open_loop",
+    "action_error/counterfactual",
+    "collapsed/long_roll",
+    "ratio/seconds_per_chunk",
+    "rss_mib/long_roll",
 )
-COMPARED = ("self_rollout", "rl", "self_forwarded+rl", "self_rollout+rl", "robowm")  # world models shown beside ...
-BASELINES = ("base", "teacher_forcing@seconds", "self_forwarded@seconds", "self_rollout", "diffusers")  # ... these
+CONTROLS = ("copy_last", "shuffled_actions", "zero_actions", "real_frames")  # no world models; also behind "model:"
 PAGES = {"README.md": ("demo",), "docs/results.md": None}  # which studies a page shows; None: all
 
 
@@ -109,8 +116,8 @@ def _measured(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _post_trained(pairs: Sequence[Mapping[str, Any]]) -> str:
-    """Return the differences of world models post-trained on their own rollouts from the base and from arms that trained for as long."""
-    shown = [p for p in pairs if p["a"] in COMPARED and p["b"] in BASELINES and p["metric"].endswith("@mean")]
+    """Return the differences between world models on the same episodes, and the share of them in which the first is the better one."""
+    shown = [p for p in pairs if p["b"].rpartition(":")[2] not in CONTROLS and p["metric"].endswith("@mean")]
     metrics = list(dict.fromkeys(p["metric"] for p in shown if p["metric"].partition("/")[0] in MODEL_METRICS))
     if not metrics:
         return ""
@@ -118,7 +125,7 @@ def _post_trained(pairs: Sequence[Mapping[str, Any]]) -> str:
     lines.append("| --- " * (2 + len(metrics)) + "|")
     for task, a, b in dict.fromkeys((p["task"], p["a"], p["b"]) for p in shown):
         found = {p["metric"]: p for p in shown if (p["task"], p["a"], p["b"]) == (task, a, b)}
-        cells = [f"{p['diff']:+.3f} ({p['low']:+.3f} to {p['high']:+.3f}), won {p['wins']:.0%}" for p in map(found.get, metrics)]
+        cells = [f"{p['diff']:+.3f} ({p['low']:+.3f} to {p['high']:+.3f}), won {won_and_lost(p)[0]:.0%}" for p in map(found.get, metrics)]
         lines.append(f"| {task} | {a} - {b} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

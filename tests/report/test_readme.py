@@ -54,14 +54,14 @@ def test_what_collection_measured_is_shown():
     assert "| estop | estop_ms@p99 | 0.5 | 0.4 to 0.6 | 200 |" in shown
 
 
-def test_post_trained_world_models_stand_beside_the_base_and_the_supervised_arms_of_equal_time():
+def test_world_models_stand_beside_each_other_but_not_beside_controls_and_the_better_one_wins():
     told = {"task": "discs/push", "diff": 0.5, "low": 0.25, "high": 0.75, "n": 768, "wins": 0.9, "losses": 0.1}
-    arms = [("rl", "base"), ("rl", "self_forwarded@seconds"), ("self_rollout", "base"), ("rl", "random_reward"), ("best_of_k", "base")]
-    pairs = [{**told, "a": a, "b": b, "metric": f"{m}/external@mean"} for a, b in arms for m in ("psnr", "ssim")]
+    arms = [("rl", "base"), ("rl@t0.4", "base@t0.4"), ("best_of_k", "base"), ("rl", "copy_last"), ("rl", "rl:zero_actions")]
+    pairs = [{**told, "a": a, "b": b, "metric": f"{m}/external@mean"} for a, b in arms for m in ("psnr", "lpips")]
     shown = tables([{**STUDY, "rows": [], "pairs": pairs}]).splitlines()
-    assert "| task | world model, same episodes | psnr/external | ssim/external |" in shown
-    cell = "+0.500 (+0.250 to +0.750), won 90%"
-    assert f"| discs/push | rl - base | {cell} | {cell} |" in shown and len([line for line in shown if cell in line]) == 3
+    assert "| task | world model, same episodes | psnr/external | lpips/external |" in shown
+    cells = " | ".join(f"+0.500 (+0.250 to +0.750), won {share}" for share in ("90%", "10%"))  # a higher LPIPS loses
+    assert [line for line in shown if "+0.500" in line] == [f"| discs/push | {a} - {b} | {cells} |" for a, b in arms[:3]]
 
 
 def test_only_what_stands_between_the_markers_changes():
