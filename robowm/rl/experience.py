@@ -8,6 +8,7 @@ history it then samples K candidates, alike but for their noise, and the best an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -54,11 +55,29 @@ class Sampling:
     reward_noise: float = 0.0  # deviation of noise on the rewards; with weights of 0 they are random, a control
 
     def __post_init__(self):
+        self._check_numbers()
         for name in [*(self.mix or ()), *([] if self.main is None else [self.main])]:
             if name not in self.reward:
                 raise UserError(f"nft.sampling: {name!r} is no metric of the reward; {nearest(name, self.reward)}")
         if self.main is not None and len(self.reward) < 2:
             raise UserError(f"nft.sampling.main={self.main} has no other metric to check it; name two or more in the reward")
+
+    def _check_numbers(self) -> None:
+        """Raise UserError where a number makes no sense, before anything is trained."""
+        if self.best < 1 or self.worst < 0 or self.candidates < max(2, self.best + self.worst):
+            raise UserError(
+                f"nft.sampling: the best={self.best} and worst={self.worst} of candidates={self.candidates}; "
+                "take at least one best, and no more than there are of two or more"
+            )
+        if self.depth < 0 or self.steps < 1 or not self.clip > 0:
+            raise UserError(f"nft.sampling: depth={self.depth} (0 or more), steps={self.steps} (1 or more), clip={self.clip} (above 0)")
+        weights = {f"reward.{name}": weight for name, weight in self.reward.items()} | {"reward_noise": self.reward_noise}
+        weights |= {f"mix.{name}": weight for name, weight in (self.mix or {}).items()}
+        for name, weight in weights.items():
+            if not math.isfinite(weight):
+                raise UserError(f"nft.sampling.{name}={weight}; give a finite number")
+        if self.mix is not None and (min(self.mix.values(), default=0) < 0 or not sum(self.mix.values()) > 0):
+            raise UserError(f"nft.sampling.mix={dict(self.mix)}; weights are at least 0, and one is above")
 
     @property
     def chunks(self) -> int:

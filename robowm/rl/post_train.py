@@ -49,6 +49,15 @@ class Nft:
     decay_growth: float = 0.01
     decay_limit: float = 0.9
 
+    def __post_init__(self) -> None:
+        if not self.beta > 0 or self.reuse < 1:
+            raise UserError(f"nft.beta={self.beta} (above 0), nft.reuse={self.reuse} (1 or more)")
+        if not (0 <= self.decay_first <= 1 and 0 <= self.decay_limit <= 1 and self.decay_growth >= 0):
+            raise UserError(
+                f"nft.decay_first={self.decay_first}, nft.decay_limit={self.decay_limit} (both from 0 to 1), "
+                f"nft.decay_growth={self.decay_growth} (0 or more)"
+            )
+
 
 class PostTrained(nn.Module):
     """The model in training with its old and reference copies: all that a checkpoint must hold, old and the counter among it."""
@@ -160,7 +169,7 @@ def run(
     config = {**described, "steps": steps, "optim": asdict(optim), "seed": seed}
     if claim(output_dir, kind=KIND, inputs=inputs, config=config) is not None:
         return read_log(output_dir / LOG)[-1]
-    if nft.reuse < 1 or save_every % nft.reuse:
+    if save_every % nft.reuse:
         raise UserError(f"save_every={save_every} with nft.reuse={nft.reuse}; save after whole rounds: make it a multiple of reuse")
     net = load_world_model(init_from, device="cpu").net
     if "lpips" in nft.sampling.reward and min(net.layout.size) < LPIPS_SMALLEST:
