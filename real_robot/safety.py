@@ -3,8 +3,8 @@
     A entries of an action: position targets in the robot's own units (degrees, metres, percent), or velocities where a name ends in .vel
 
 A command is moved into the workspace and then towards its target no faster than the velocity and acceleration limits allow, braking early
-enough to stop where it should. Anything that is not a finite action of A numbers, an observation that is too old, a released dead-man key
-and the emergency stop all end in the same command: stay where you are.
+enough to stop where it should; a robot that stands outside the workspace comes back just as gently. Anything that is not a finite action of
+A numbers, an observation that is too old, a released dead-man key and the emergency stop all end in the same command: stay where you are.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def limited(
     """Return the next command f64 [A] on the way to ``target`` f64 [A], its speed f64 [A], and what was limited.
 
     ``last`` f64 [A] is the command before, ``dt`` seconds ago, and ``speed`` f64 [A] how fast it moved. A target that stands still is
-    reached without overshooting. The workspace goes before everything else.
+    reached without overshooting. Inside the workspace nothing leaves it, whatever the other limits say; from outside the way leads back
+    into it, within the other limits.
     """
     inside = np.clip(target, limits.low, limits.high)
     why = {Why.WORKSPACE} if (np.abs(inside - target) > TOLERANCE).any() else set()
@@ -117,7 +118,7 @@ def limited(
     smooth = np.where(bounded, np.clip(np.clip(capped, -braking, braking), speed - a * dt, speed + a * dt), capped)
     if (np.abs(smooth - capped) > TOLERANCE).any():
         why.add(Why.ACCELERATION)
-    command = np.clip(last + smooth * dt, limits.low, limits.high)
+    command = np.clip(last + smooth * dt, np.minimum(limits.low, last), np.maximum(limits.high, last))  # never farther out
     return command, (command - last) / dt, frozenset(why)
 
 

@@ -59,6 +59,45 @@ def test_the_workspace_goes_before_acceleration():
     assert command[0] <= 1.0
 
 
+def test_a_robot_inside_the_workspace_never_leaves_it_whatever_is_asked():
+    rng, made = np.random.default_rng(0), guard(workspace={"shoulder_pan": [-1, 1]}, velocity=8.0, acceleration=9.0)
+    place = speed = 0.0
+    for _ in range(400):
+        command = made.command(rng.uniform(-9, 9, 3), age=0.0)
+        fresh = (command.action[0] - place) / DT
+        assert abs(command.action[0]) <= 1 and abs(fresh - speed) <= 9.0 * DT + 1e-6 and abs(fresh) <= 8.0 + 1e-6
+        place, speed = command.action[0], fresh
+
+
+@pytest.mark.parametrize("target", [9.0, 0.5, -9.0])
+def test_a_robot_outside_the_workspace_comes_back_within_the_other_limits(target):
+    made = guard(workspace={"shoulder_pan": [-1, 1]}, velocity=2.0, acceleration=10.0)
+    made.start(np.array([1.7, 0, 0]))
+    place, speed = 1.7, 0.0
+    for _ in range(60):
+        command = made.command(np.array([target, 0, 0]), age=0.0)
+        fresh = (command.action[0] - place) / DT
+        assert abs(fresh) <= 2.0 + 1e-9 and abs(fresh - speed) <= 10.0 * DT + 1e-9
+        assert fresh <= 1e-9  # never farther out, and here never away from any of the targets
+        assert place > 1 or abs(command.action[0]) <= 1
+        place, speed = command.action[0], fresh
+    assert place == pytest.approx(np.clip(target, -1, 1), abs=0.05)
+
+
+def test_a_pose_outside_the_workspace_is_held_where_it_is():
+    made = guard(workspace={"shoulder_pan": [-1, 1]})
+    made.start(np.array([1.7, 0, 0]))
+    assert made.command(None, age=0.0).action[0] == 1.7
+    way, speed, _ = limited(
+        np.array([9.0, 0, 0]),
+        np.array([1.7, 0, 0]),
+        np.array([3.0, 0, 0]),
+        limits(workspace={"shoulder_pan": [-1, 1]}, acceleration=1.0),
+        DT,
+    )
+    assert way[0] == 1.7 and speed[0] == 0  # moved outwards: not on
+
+
 @pytest.mark.parametrize("target", [[np.nan, 0, 0], [0, np.inf, 0], [0.0, 0.0]], ids=["nan", "infinity", "too short"])
 def test_what_is_no_action_moves_nothing(target):
     made = guard()
