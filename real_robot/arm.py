@@ -22,6 +22,7 @@ from robowm.data.spec import StoreSpec
 from robowm.errors import UserError
 
 READ_ERRORS = (TimeoutError, ConnectionError, OSError, RuntimeError, ValueError)  # what lerobot's robots and cameras raise while reading
+JUST_NOW = 1.5  # control periods after which a pose is no longer where the robot is: a tick may be late by half of one
 GIVE_UP_S = 10.0  # wall seconds without a first observation
 
 
@@ -165,13 +166,16 @@ class Arm:
             return self._transmit(self.guard.command(target, seen.age(self.clock.now()), enabled=enabled))
 
     def stop(self, reason: str) -> Sent | None:
-        """Emergency stop, from any thread: stand still where the robot was last seen, at once and for good. None where it was so before."""
+        """Emergency stop, from any thread: stand still, for good. None where it was so before.
+
+        The robot stands where it is, where that was seen just now, else at the last command: what was seen earlier lies behind it.
+        """
         if not self.estop.set(reason):
             return None
         with self._guarded:
             seen = self._seen
-            current = seen is not None and self.clock.now() - seen.at <= self.guard.stale_s
-            self.stopped = self._transmit(self.guard.hold(Why.STOPPED, pose_of(seen.state, self.spec) if current else None))
+            current = seen is not None and self.clock.now() - seen.at <= JUST_NOW * self.period
+            self.stopped = self._transmit(self.guard.stop(pose_of(seen.state, self.spec) if current else None))
             return self.stopped
 
     def _transmit(self, command: Command) -> Sent:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -182,10 +182,23 @@ class Guard:
         self._last, self._speed, why = limited(np.asarray(target, float), self._last, self._speed, self.limits, self.dt)
         return Command(self._last, why)
 
-    def hold(self, why: Why, pose: np.ndarray | None = None) -> Command:
-        """Return the command that stops: at ``pose`` f64 [A] where that is known (an emergency stop lets go), else at the last command."""
-        self._last = standing(self.names, self._last if pose is None else np.asarray(pose, float))
-        self._speed = np.zeros(len(self.names))
+    def hold(self, why: Why) -> Command:
+        """Return the command that stays at the last one."""
+        return self._stay(self._last, why)
+
+    def stop(self, pose: np.ndarray | None) -> Command:
+        """Return the command of an emergency stop: towards ``pose`` f64 [A], where the robot is known to be now, so that it lets go.
+
+        No farther from the last command, or out of the workspace, than any command may be that begins from standing; None: at the last one.
+        """
+        if pose is None:
+            return self.hold(Why.STOPPED)
+        low, high = np.minimum(self.limits.low, self._last), np.maximum(self.limits.high, self._last)
+        box = replace(self.limits, low=low, high=high)
+        return self._stay(limited(np.asarray(pose, float), self._last, np.zeros(len(self.names)), box, self.dt)[0], Why.STOPPED)
+
+    def _stay(self, place: np.ndarray, why: Why) -> Command:
+        self._last, self._speed = standing(self.names, place), np.zeros(len(self.names))
         return Command(self._last, frozenset({why}))
 
 

@@ -180,6 +180,40 @@ def test_an_emergency_stop_reaches_the_robot_within_a_control_period_and_lasts(a
     assert held == {name: pytest.approx(arm.robot.pose[name], abs=1.0) for name in held}
 
 
+def test_an_emergency_stop_stays_at_the_last_command_where_the_pose_was_not_seen_just_now(arm):
+    arm.fetch(1.0)
+    behind = dict(arm.robot.pose)
+    for _ in range(5):
+        arm.send(np.array([100.0, 100.0]), arm.fetch(0.0))
+    last = arm.robot.sent[-1]
+    assert last["a.pos"] > 0.5
+    arm.robot.pose = behind
+    arm.fresh(arm.clock.now())  # the robot hangs back
+    arm.robot.hang.set()
+    try:
+        time.sleep(2 / 30)
+        assert arm.clock.now() - arm.fetch(0.0).at < arm.guard.stale_s
+        assert arm.stop("test").command.action.tolist() == [last["a.pos"], last["gripper.pos"]]
+    finally:
+        arm.robot.hang.clear()
+
+
+def test_an_emergency_stop_goes_towards_the_pose_no_farther_than_a_command_may():
+    made = guard(velocity=20.0, acceleration=50.0)
+    for _ in range(6):
+        last = made.command(np.array([30.0, 0, 5.0]), age=0.0).action
+    near, far = np.array([last[0] - 0.1, 0, 5.0]), np.array([last[0] - 3.0, 0, 5.0])
+    assert made.stop(far).action.tolist() == [pytest.approx(last[0] - 50.0 * DT * DT), 0, 0]
+    made.start(last)
+    assert made.stop(near).action.tolist() == [pytest.approx(near[0]), 0, 0]
+    made.start(last)
+    assert made.stop(None).action.tolist() == [last[0], 0, 0] and made.stop(None).why == {Why.STOPPED}
+    made = guard(workspace={"shoulder_pan": [-1, 1]}, velocity=2.0)
+    assert made.stop(np.array([7.0, 0, 0])).action[0] == pytest.approx(0.2)
+    made.start(np.array([1.7, 0, 0]))
+    assert made.stop(np.array([1.7, 0, 0])).action[0] == 1.7 and made.stop(np.array([1.8, 0, 0])).action[0] == 1.7
+
+
 def test_an_observation_that_does_not_come_grows_old_and_holds_the_robot(arm):
     seen = arm.fetch(1.0)
     arm.robot.hang.set()
