@@ -1,12 +1,15 @@
 """A connected robot behind the guard: fresh observations without waiting for slow ones, commands that are always within limits.
 
 Two threads touch the robot: the reader, which asks for an observation when told to, and whoever sends. One lock keeps them apart, as buses
-of motors want; cameras run in threads of their own below lerobot's Robot, so a frame is taken whenever the camera has one, not when we
-ask. An observation that does not come in time leaves the last one in place, which grows old, and the guard holds the robot.
+of motors want: lerobot's cannot be written while they are read. So a command, and an emergency stop too, goes out at once or right after
+the read that is running; no read begins before a stop is sent. Reads are as short as the bus allows: cameras run in threads of their own
+below lerobot's Robot, which hands out the latest picture without waiting. Those longer than a control period are counted and said.
+An observation that does not come in time leaves the last one in place, which grows old, and the guard holds the robot.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -21,7 +24,9 @@ from real_robot.safety import Command, EmergencyStop, Guard, Limits, Why
 from robowm.data.spec import StoreSpec
 from robowm.errors import UserError
 
+log = logging.getLogger(__name__)
 READ_ERRORS = (TimeoutError, ConnectionError, OSError, RuntimeError, ValueError)  # what lerobot's robots and cameras raise while reading
+READS_AT_START = 3  # of which the fastest says whether the robot is slow to read; the very first may warm something up
 JUST_NOW = 1.5  # control periods after which a pose is no longer where the robot is: a tick may be late by half of one
 GIVE_UP_S = 10.0  # wall seconds without a first observation
 
@@ -58,12 +63,13 @@ class Arm:
         self.estop = EmergencyStop()
         self.stopped: Sent | None = None  # what an emergency stop sent
         self.read_errors: Counter[str] = Counter()
+        self.read_s: list[float] = []  # clock seconds that each read took; an episode begins with none
         self.guard = Guard(spec.action_names, limits, self.period, stale_s)
         self._bus, self._guarded = threading.Lock(), threading.Lock()
         self._changed = threading.Condition()
         self._seen: Seen | None = None
         self._wanted = self._answered = 0
-        self._closing = False
+        self._closing = self._stopping = False
         self._reader = threading.Thread(target=self._read_on, name="observations", daemon=True)
 
     def __enter__(self) -> Arm:
@@ -71,6 +77,7 @@ class Arm:
         self._reader.start()
         try:
             self.guard.start(pose_of(self.fresh().state, self.spec))
+            self._warn_of_slow_reads()
         except BaseException:
             self.close()
             raise
@@ -117,13 +124,23 @@ class Arm:
             time.sleep(0.002)
         raise UserError(f"robot {self.robot.name!r} gave no fresh observation within {GIVE_UP_S:g} s ({self._said()}); check its cameras")
 
+    def _warn_of_slow_reads(self) -> None:
+        for _ in range(READS_AT_START):
+            self.fresh()
+        if (fastest := min(self.read_s)) > self.period:
+            log.warning(
+                "robot %r takes %.0f ms to be read, a control period is %.0f ms: commands wait for it, an emergency stop too; "
+                "choose a lower fps or a faster bus",
+                *(self.robot.name, fastest * 1e3, self.period * 1e3),
+            )
+
     def _said(self) -> str:
         return "; ".join(f"{text} ({count} times)" for text, count in self.read_errors.most_common(2)) or "no error was raised"
 
     def _read_on(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closing or self._wanted > self._answered)
+                self._changed.wait_for(lambda: self._closing or (self._wanted > self._answered and not self._stopping))
                 if self._closing:
                     return
                 number = self._wanted
@@ -139,7 +156,10 @@ class Arm:
         try:
             with self._bus:
                 at = self.clock.now()
-                found = self.robot.get_observation()
+                try:
+                    found = self.robot.get_observation()
+                finally:
+                    self.read_s.append(self.clock.now() - at)
                 stamps = {name: getattr(camera, "latest_timestamp", None) for name, camera in getattr(self.robot, "cameras", {}).items()}
             state = np.array([found[name] for name in self.spec.state_names], np.float32)
             if not np.isfinite(state).all():
@@ -160,29 +180,35 @@ class Arm:
 
     def send(self, target: np.ndarray | None, seen: Seen, *, enabled: bool = True) -> Sent:
         """Send the guard's command for ``target`` f64 [A] (None: nobody gave one), which was decided on ``seen``."""
-        with self._guarded:
+        with self._guarded, self._bus:  # the age is that at which the command leaves, after a read that was running
             if self.estop.is_set:
                 return self._transmit(self.guard.hold(Why.STOPPED))
             return self._transmit(self.guard.command(target, seen.age(self.clock.now()), enabled=enabled))
 
     def stop(self, reason: str) -> Sent | None:
-        """Emergency stop, from any thread: stand still, for good. None where it was so before.
+        """Emergency stop from any thread: stand still at once or right after the read that is running, for good. None: it did so before.
 
         The robot stands where it is, where that was seen just now, else at the last command: what was seen earlier lies behind it.
         """
         if not self.estop.set(reason):
             return None
-        with self._guarded:
-            seen = self._seen
-            current = seen is not None and self.clock.now() - seen.at <= JUST_NOW * self.period
-            self.stopped = self._transmit(self.guard.stop(pose_of(seen.state, self.spec) if current else None))
-            return self.stopped
+        self._stopping = True
+        try:
+            with self._guarded, self._bus:
+                seen = self._seen
+                current = seen is not None and self.clock.now() - seen.at <= JUST_NOW * self.period
+                self.stopped = self._transmit(self.guard.stop(pose_of(seen.state, self.spec) if current else None))
+                return self.stopped
+        finally:
+            with self._changed:
+                self._stopping = False
+                self._changed.notify_all()
 
     def _transmit(self, command: Command) -> Sent:
+        """Send ``command``; the caller holds the bus."""
         values = {name: float(value) for name, value in zip(self.spec.action_names, command.action, strict=True)}
         try:
-            with self._bus:
-                sent = self.robot.send_action(values)
+            sent = self.robot.send_action(values)
         except READ_ERRORS as error:
             text = " ".join(str(error).split()) or type(error).__name__
             raise UserError(f"robot {self.robot.name!r} took no command: {text[:200]}; the finished episodes are safe") from error

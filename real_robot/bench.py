@@ -58,7 +58,7 @@ def run(
         "kills": lambda folder: stage(
             folder, {"kills": kill_points, "speed": kill_speed}, lambda f: kills.measure(f, kill_points, kill_speed), []
         ),
-        "estop": lambda folder: stage(folder, {"presses": presses}, lambda f: estop.measure(f, presses), []),
+        "estop": lambda folder: stage(folder, {"presses": presses}, lambda f: estop.measure(f, presses), [estop.NOTE]),
         "round": lambda folder: round.run(
             folder, size=size_name, demos=demos, rollouts=rollouts, episodes=episodes, speed=speed, first_seed=first_seed
         ),

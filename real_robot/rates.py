@@ -66,6 +66,7 @@ class Timings:
 
     observation_age: list[float] = field(default_factory=list)  # when the command left
     send: list[float] = field(default_factory=list)
+    read: list[float] = field(default_factory=list)  # of the robot, in which it takes no command
     inference: list[float] = field(default_factory=list)  # wall seconds
     delay: list[float] = field(default_factory=list)  # steps between asking for a plan and executing it
     starved: int = 0  # ticks at which the plan had run out
@@ -83,6 +84,8 @@ class Timings:
             "late_ms": quantiles(pace.late, 1e3),
             "observation_age_ms": quantiles(self.observation_age, 1e3),
             "send_ms": quantiles(self.send, 1e3),
+            "read_ms": quantiles(self.read, 1e3),
+            "slow_reads": sum(seconds > pace.period for seconds in self.read),
             "inference_ms": quantiles(self.inference, 1e3),
             "delay_steps": quantiles(self.delay),
             "starved": self.starved,

@@ -166,6 +166,7 @@ class _Episode:
 
     def run(self, rng: np.random.Generator, after: float) -> Played:
         arm, crew = self.arm, self.crew
+        arm.read_s.clear()
         seen = arm.fresh(after)
         arm.begin(seen)
         self.commands.append(pose_of(seen.state, arm.spec))
@@ -311,4 +312,5 @@ class _Episode:
         if self.crew.policy is not None:
             stats = self.crew.policy.stats
             self.timings.inference, self.timings.delay = stats.inference, stats.delay
+        self.timings.read = list(self.arm.read_s)
         return self.timings.report(self.pace)

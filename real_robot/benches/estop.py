@@ -1,4 +1,7 @@
-"""How long an emergency stop takes: from the byte of the key in the terminal to the command that the robot took."""
+"""How long an emergency stop takes: from the byte of the key in the terminal to the command that the robot took.
+
+Once with reads as fast as they are, once with slow ones, which a stop has to wait for: buses are not written while they are read.
+"""
 
 from __future__ import annotations
 
@@ -26,29 +29,38 @@ from robowm.jsonl import append_lines
 from robowm.types import EvalRow
 
 PATIENCE_S = 5.0
+SLOW, SLOW_READ_S = "estop_slow_reads", 0.1
+NOTE = f"{SLOW}: a read of the robot takes {SLOW_READ_S * 1e3:g} ms, and a stop waits for the one that is running."
 
 
 def measure(folder: Path, presses: int) -> list[EvalRow]:
-    """Press escape ``presses`` times at random moments of a loop at 30 Hz with two 128 px cameras, and return the rows."""
-    robot = make_robot({"type": "robowm_sim", "image_size": SIZE})
+    """Press escape ``presses`` times at random moments of a loop at 30 Hz with two 128 px cameras, twice, and return the rows."""
+    rows = []
+    for arm, read_s in (("estop", 0.0), (SLOW, SLOW_READ_S)):
+        milliseconds = [seconds * 1e3 for seconds in _presses(presses, read_s)]
+        append_lines(folder / "presses.jsonl", [{"arm": arm, "ms": value} for value in milliseconds])
+        shares = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+        rows += [quantile_row(arm, f"estop_ms@{name}", milliseconds, share) for name, share in shares]
+        rows.append(counted(arm, "estop_beyond_period", sum(value > 1e3 / FPS for value in milliseconds), presses))
+    return rows
+
+
+def _presses(presses: int, read_s: float) -> list[float]:
+    """Return how many seconds each press took, where a read of the robot takes ``read_s`` seconds."""
+    robot = make_robot({"type": "robowm_sim", "image_size": SIZE, "faults": {"read_s": read_s}})
     spec = spec_of(robot, fps=FPS, image_size=None, gripper=None)
     teleop = make_teleop({"type": "robowm_expert", "sets_up_scenes": True})
     teleop.connect()
     master, slave = pty.openpty()
-    keys, milliseconds, rng = Keys(slave), [], np.random.default_rng(11)
+    keys, rng = Keys(slave), np.random.default_rng(11)
     try:
         with Arm(robot, spec, Limits.of(spec.action_names), stale_s=0.3, clock=Clock()) as arm:
             KeyboardOperator(keys).open(arm)
-            for _ in range(presses):
-                milliseconds.append(_press(arm, TeleopPilot(teleop, spec), master, rng.uniform(0.1, 0.4)) * 1e3)
+            return [_press(arm, TeleopPilot(teleop, spec), master, rng.uniform(0.1, 0.4)) for _ in range(presses)]
     finally:
         keys.close()
         os.close(master)
         os.close(slave)
-    append_lines(folder / "presses.jsonl", [{"ms": value} for value in milliseconds])
-    late = sum(value > 1e3 / FPS for value in milliseconds)
-    marks = [quantile_row("estop", f"estop_ms@{name}", milliseconds, share) for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))]
-    return [*marks, counted("estop", "estop_beyond_period", late, presses)]
 
 
 def _press(arm: Arm, person: TeleopPilot, terminal: int, after: float) -> float:

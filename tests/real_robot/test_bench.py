@@ -19,14 +19,17 @@ def test_emergency_stops_and_kills_are_measured_into_a_results_file_and_done_onc
     words = ["parts=[estop,kills]", "presses=3", "kill_points=1", f"output_dir={tmp_path}"]
     assert main_of(bench.APP, words) == 0
     results = read_results(tmp_path / "results.json")
-    rows = {row["metric"]: row for row in results["rows"]}
+    slow = {row["metric"]: row for row in results["rows"] if row["arm"] == "estop_slow_reads"}
+    rows = {row["metric"]: row for row in results["rows"] if row["arm"] in ("estop", "collect")}
+    assert rows["estop_ms@p50"]["value"] < slow["estop_ms@max"]["value"] and slow["estop_ms@p50"]["n"] == 3
+    assert any("estop_slow_reads: a read of the robot takes 100 ms" in note for note in results["notes"])
     assert rows["estop_ms@max"]["value"] >= rows["estop_ms@p50"]["value"] > 0 and rows["estop_ms@p50"]["n"] == 3
     assert rows["kill_points"]["value"] == 1 and rows["episodes_lost_beyond_bound"]["value"] == 0
     assert results["study"] == "collection" and any("Not run: collection, round" in note for note in results["notes"])
     before = (tmp_path / "kills" / "artefact.json").stat().st_mtime_ns
     assert main_of(bench.APP, words) == 0
     assert (tmp_path / "kills" / "artefact.json").stat().st_mtime_ns == before
-    assert len((tmp_path / "estop" / "presses.jsonl").read_text().splitlines()) == 3
+    assert len((tmp_path / "estop" / "presses.jsonl").read_text().splitlines()) == 6
     assert json.loads((tmp_path / "kills" / "kills.jsonl").read_text())["lost_beyond_bound"] == 0
 
 

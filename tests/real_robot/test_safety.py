@@ -198,6 +198,70 @@ def test_an_emergency_stop_stays_at_the_last_command_where_the_pose_was_not_seen
         arm.robot.hang.clear()
 
 
+class SlowToRead(FakeRobot):
+    """Notes when reads begin and commands come."""
+
+    def __init__(self, read_s):
+        super().__init__()
+        self.read_s, self.log = read_s, []
+
+    def get_observation(self):
+        self.log.append("read")
+        time.sleep(self.read_s)
+        return super().get_observation()
+
+    def send_action(self, action):
+        self.log.append("sent")
+        return super().send_action(action)
+
+
+def test_an_emergency_stop_waits_for_the_read_that_is_running(caplog):
+    robot = SlowToRead(0.15)
+    with Arm(robot, spec(robot), Limits.of(list(robot.action_features)), stale_s=9.0, clock=Clock()) as arm:
+        assert "'fake' takes 15" in caplog.text and "an emergency stop too" in caplog.text
+        asking = threading.Thread(target=lambda: [arm.fetch(1.0) for _ in range(3)])
+        asking.start()
+        time.sleep(0.07)
+        pressed = arm.clock.now()
+        assert arm.stop("test").at - pressed < 0.3  # not for the next two
+        asking.join()
+    assert len(arm.read_s) > 6 and min(arm.read_s) >= 0.15
+
+
+def test_no_read_begins_while_an_emergency_stop_waits_to_be_sent():
+    robot = SlowToRead(0.01)
+    with Arm(robot, spec(robot), Limits.of(list(robot.action_features)), stale_s=9.0, clock=Clock()) as arm:
+        asking = threading.Thread(target=lambda: [arm.fetch(0.1) for _ in range(40)])
+        asking.start()
+        with arm._guarded:  # a command is on its way
+            stopping = threading.Thread(target=arm.stop, args=("test",))
+            stopping.start()
+            time.sleep(0.05)
+            began = len(robot.log)
+            time.sleep(0.1)
+            assert len(robot.log) == began
+        stopping.join()
+        asking.join()
+        assert robot.log[began] == "sent" and "read" in robot.log[began:]
+
+
+def test_a_command_that_waited_for_a_slow_read_is_held_where_what_it_was_decided_on_is_too_old_by_now():
+    robot = SlowToRead(0.0)
+    with Arm(robot, spec(robot), Limits.of(list(robot.action_features)), stale_s=0.2, clock=Clock()) as arm:
+        seen, robot.read_s = arm.fresh(), 0.3
+        began = len(robot.log)
+        slow = threading.Thread(target=arm.fetch, args=(1.0,))
+        slow.start()
+        while len(robot.log) == began:
+            time.sleep(0.001)
+        assert arm.send(np.array([9.0, 9.0]), seen).command.why == {Why.STALE}
+        slow.join()
+
+
+def test_reads_that_are_fast_enough_are_not_warned_of(arm, caplog):
+    assert arm.read_s and not caplog.text
+
+
 def test_an_emergency_stop_goes_towards_the_pose_no_farther_than_a_command_may():
     made = guard(velocity=20.0, acceleration=50.0)
     for _ in range(6):

@@ -142,6 +142,19 @@ def test_an_emergency_stop_lets_the_hand_stand(connected):
         assert device.world.moved_at <= stop.at + 0.1  # from the set-point back to where the hand was: a tenth of a second at most
 
 
+def test_an_emergency_stop_comes_through_right_after_a_slow_read(connected):
+    device = robot(views=[], faults={"read_s": 0.4})
+    spec = spec_of(device, fps=30, image_size=None, gripper=None)
+    with Arm(device, spec, Limits.of(spec.action_names), stale_s=9.0, clock=Clock()) as arm:
+        arm.send(np.array([0.1, 0.1, 0.05, 1.0, 0.0]), arm.fetch(0.0))  # begins a read
+        asking = threading.Thread(target=lambda: [arm.fetch(1.0) for _ in range(3)])
+        asking.start()
+        time.sleep(0.1)
+        pressed = arm.clock.now()
+        assert 0.05 < arm.stop("test").at - pressed < 0.7
+        asking.join()
+
+
 # ------------------------------------------------------------------ lerobot's own commands
 
 
