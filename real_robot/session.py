@@ -295,7 +295,8 @@ class _Episode:
         return path_back(np.stack(self.commands), row)
 
     def _time_is_up(self, played: Played) -> Event:
-        """Hold the robot until somebody says how it ended."""
+        """Hold the robot, whose velocities would go on, until somebody says how it ended."""
+        self.rest()
         said = self.crew.operator.time_is_up()
         while True:
             if self.arm.estop.is_set:
@@ -306,6 +307,7 @@ class _Episode:
                 if event in ENDS:
                     return event
             self.arm.clock.sleep_until(self.arm.clock.now() + self.arm.period, self.arm.estop.event)
+            self.rest()
             said = self.crew.operator.poll(self.mode, played.steps)
 
     def _report(self) -> dict[str, Any]:

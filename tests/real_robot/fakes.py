@@ -48,6 +48,13 @@ class FakeRobot:
         return action
 
 
+class FakeWheels(FakeRobot):
+    """Where a is, told how fast to drive."""
+
+    observation_features: ClassVar = {"a.pos": float, "front": (8, 8, 3)}
+    action_features: ClassVar = {"a.pos": float, "base.vel": float}
+
+
 class FakeTeleop:
     """Always wants one pose."""
 

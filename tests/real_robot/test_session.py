@@ -14,7 +14,7 @@ from real_robot.safety import DeadMan, Limits
 from real_robot.session import Crew, Rules, Session, Stopped
 from robowm.errors import UserError
 from robowm.types import Controller
-from tests.real_robot.fakes import Counting, FakeRobot, FakeTeleop, Script, spec
+from tests.real_robot.fakes import Counting, FakeRobot, FakeTeleop, FakeWheels, Script, spec
 
 
 class Kept:
@@ -107,6 +107,53 @@ def test_familiar_is_as_near_to_demonstrations_as_they_are_to_each_other():
 def test_an_episode_ends_at_its_last_step_as_the_operator_judges():
     kept, played, _ = play(Script(up=[Event.QUALITY_2, Event.SUCCESS]), Counting(), max_steps=7)
     assert played.steps == 7 == len(kept.action) and played.end == Event.SUCCESS and played.quality == 2
+
+
+def test_a_robot_that_drives_stands_still_while_the_operator_is_asked_how_it_ended():
+    robot, operator = FakeWheels(), Script(up=[])
+    poll, asked, late = operator.poll, [], []
+
+    def time_is_up():
+        asked.append(len(robot.sent))
+        return []
+
+    def answer_late(mode, step):
+        if asked:
+            late.append(len(robot.sent))
+            return [Event.SUCCESS] if len(late) == 5 else []
+        return poll(mode, step)
+
+    operator.time_is_up, operator.poll = time_is_up, answer_late
+    play(operator, Counting(values=[0.4]), robot=robot, max_steps=5)
+    assert [action["base.vel"] for action in robot.sent[:5]] == [pytest.approx(0.4)] * 5
+    assert asked[0] > 5 and late == list(range(asked[0] + 1, asked[0] + 6))  # before the question, and kept up
+    assert not any(action["base.vel"] for action in robot.sent[5:])
+
+
+def test_an_emergency_stop_ends_the_wait_for_a_verdict():
+    operator = Script(up=[])
+    operator.time_is_up = lambda: operator.arm.stop("key esc") and []
+    with pytest.raises(Stopped, match="key esc"):
+        play(operator, Counting(), max_steps=3)
+
+
+def test_a_robot_stands_still_after_an_episode_however_it_ended():
+    for said in ([Event.SUCCESS], [Event.DISCARD]):
+        robot = FakeWheels()
+        play(Script({5: said}), Counting(values=[0.4]), robot=robot)
+        assert robot.sent[4]["base.vel"] and robot.sent[-1] == {"a.pos": pytest.approx(0.4), "base.vel": 0.0}
+    robot, operator = FakeWheels(), Script()
+    poll = operator.poll
+
+    def fail(mode, step):
+        if step == 5:
+            raise ZeroDivisionError
+        return poll(mode, step)
+
+    operator.poll = fail
+    with pytest.raises(ZeroDivisionError):
+        play(operator, Counting(values=[0.4]), robot=robot)
+    assert robot.sent[4]["base.vel"] and not robot.sent[-1]["base.vel"]
 
 
 @pytest.mark.parametrize("event", [Event.DISCARD, Event.QUIT])
