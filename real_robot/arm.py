@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 
 from real_robot.clock import Clock
-from real_robot.devices import connect, pose_of, scaled
+from real_robot.devices import READ_ERRORS, connect, one_line, pose_of, scaled
 from real_robot.safety import Command, EmergencyStop, Guard, Limits, Why
 from robowm.data.spec import StoreSpec
 from robowm.errors import UserError
 
 log = logging.getLogger(__name__)
-READ_ERRORS = (TimeoutError, ConnectionError, OSError, RuntimeError, ValueError)  # what lerobot's robots and cameras raise while reading
 READS_AT_START = 3  # of which the fastest says whether the robot is slow to read; the very first may warm something up
 JUST_NOW = 1.5  # control periods after which a pose is no longer where the robot is: a tick may be late by half of one
 GIVE_UP_S = 10.0  # wall seconds without a first observation
@@ -185,6 +184,11 @@ class Arm:
                 return self._transmit(self.guard.hold(Why.STOPPED))
             return self._transmit(self.guard.command(target, seen.age(self.clock.now()), enabled=enabled))
 
+    def rest(self) -> None:
+        """Let the robot stand still."""
+        if self.robot.is_connected:
+            self.send(None, self.fetch(0.0))
+
     def stop(self, reason: str) -> Sent | None:
         """Emergency stop from any thread: stand still at once or right after the read that is running, for good. None: it did so before.
 
@@ -210,7 +214,6 @@ class Arm:
         try:
             sent = self.robot.send_action(values)
         except READ_ERRORS as error:
-            text = " ".join(str(error).split()) or type(error).__name__
-            raise UserError(f"robot {self.robot.name!r} took no command: {text[:200]}; the finished episodes are safe") from error
+            raise UserError(f"robot {self.robot.name!r} took no command: {one_line(error)}; the finished episodes are safe") from error
         action = np.array([sent[name] if isinstance(sent, dict) and name in sent else values[name] for name in values], np.float32)
         return Sent(action, command, self.clock.now())

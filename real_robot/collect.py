@@ -83,15 +83,17 @@ def run(
         return finished["counts"]
     store = EpisodeStore.open_or_create(output_dir, spec)
     log_of = _Lines(output_dir / LINES, len(store))
-    for left in set_aside(output_dir):
-        log.warning("a killed run left %d steps of episode %s open; they lie in %s", left["steps"], left["seed"], left["folder"])
+    _clear(output_dir)
     how = rules(max_steps=max_steps, rewind_s=rewind_s, familiar_to=familiar_to, safety=safety, spec=spec)
     people = {"teleop": teleop, "policy": pilot, "chunking": chunking, "operator": operator, "safety": safety, "task": task}
-    if len(store) < episodes:
-        with body(device, spec, **people) as made, Progress(output_dir, episodes, "collect", done=len(store)) as progress:
-            session = Session(made.arm, made.crew, how, watcher(view, spec))
-            _record_all(session, made, store, log_of, progress, first, episodes, task, round)
-            session.go_home(made.home)
+    try:
+        if len(store) < episodes:
+            with body(device, spec, **people) as made, Progress(output_dir, episodes, "collect", done=len(store)) as progress:
+                session = Session(made.arm, made.crew, how, watcher(view, spec))
+                _record_all(session, made, store, log_of, progress, first, episodes, task, round)
+                session.go_home(made.home)
+    finally:
+        _clear(output_dir)
     return _seal(store, log_of.lines, inputs, {**config, "round": round}, lerobot_dir, device.name)
 
 
@@ -101,24 +103,27 @@ def _record_all(session: Session, made: Body, store: EpisodeStore, lines: _Lines
         seed = first + len(store)
         if not session.prepare(seed, made.home):
             raise KeyboardInterrupt
-        spool = Spool(store.path, store.spec, {"seed": seed, "task": task})
-        try:
+        with Spool(store.path, store.spec, {"seed": seed, "task": task}) as spool:
             rng = np.random.default_rng([tried[seed], seed])
             played = session.play(spool, rng, after=made.arm.clock.now())
             tried[seed] += 1
-            if played.end == Event.QUIT:
-                raise KeyboardInterrupt
-            if played.end == Event.DISCARD or not played.steps:
-                print(f"episode {seed}: recorded again", file=sys.stderr, flush=True)
+            if played.end in (Event.SUCCESS, Event.FAILURE) and played.steps:
+                success = float(played.end == Event.SUCCESS)
+                source = _source(played, made, seed, round)
+                episode = spool.finish(played.last, task=task, source=source, success=success, judged_by=made.crew.operator.judge)
+                lines.add(_line(len(store), seed, played, success, tried[seed], made))
+                store.append(episode)
+                progress.advance(1, success=sum(meta.success == 1 for meta in store.metas) / len(store))
                 continue
-            success = float(played.end == Event.SUCCESS)
-            source = _source(played, made, seed, round)
-            episode = spool.finish(played.last, task=task, source=source, success=success, judged_by=made.crew.operator.judge)
-            lines.add(_line(len(store), seed, played, success, tried[seed], made))
-            store.append(episode)
-            progress.advance(1, success=sum(meta.success == 1 for meta in store.metas) / len(store))
-        finally:
-            spool.discard()
+        if played.end == Event.QUIT:
+            raise KeyboardInterrupt
+        print(f"episode {seed}: recorded again", file=sys.stderr, flush=True)
+
+
+def _clear(folder: Path) -> None:
+    """Set aside what a run that was killed or that failed left open."""
+    for left in set_aside(folder):
+        log.warning("%d steps of episode %s were not finished; they lie in %s", left["steps"], left["seed"], left["folder"])
 
 
 def _source(played: Played, made: Body, seed: int, round: int) -> Source:

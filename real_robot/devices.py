@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 PLUGINS = ("real_robot.sim_robot",)
+READ_ERRORS = (TimeoutError, ConnectionError, OSError, RuntimeError, ValueError)  # what lerobot's devices raise while they are in use
 EXTRA = "pip install -e '.[robots]'"
 
 
@@ -95,10 +96,14 @@ def connect(device: Any, what: str) -> None:
     try:
         device.connect()
     except (OSError, RuntimeError, ImportError, ValueError) as error:  # ConnectionError and lerobot's own are among them
-        text = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
-            f"{what} {device.name!r} does not connect: {text[:300]}; check power, cable, port and that nothing else uses it"
+            f"{what} {device.name!r} does not connect: {one_line(error)}; check power, cable, port and that nothing else uses it"
         ) from error
+
+
+def one_line(error: BaseException) -> str:
+    """Return what ``error`` says in one line that is not too long; its type where it says nothing."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def spec_of(robot: Robot, *, fps: float, image_size: Sequence[int] | None, gripper: Sequence[float] | None) -> StoreSpec:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from real_robot.arm import Seen
 from real_robot.chunks import joined
+from real_robot.devices import READ_ERRORS, one_line
 from robowm.data.spec import StoreSpec
 from robowm.errors import UserError
 from robowm.protocols import Policy
@@ -41,23 +43,36 @@ class TeleopPilot:
     def follow(self, seen: Seen) -> None:
         """Somebody else has control: take a driven leader along."""
         if self._follows:
-            if not self._driven:
-                self.teleop.enable_torque()
-                self._driven = True
-            self._feed(seen)
+            with self._device():
+                if not self._driven:
+                    self.teleop.enable_torque()
+                    self._driven = True
+                self._feed(seen)
 
     def take(self, seen: Seen) -> None:
         """The person takes control, at the robot's pose."""
-        if self.teleop.feedback_features:
-            self._feed(seen)
-        if self._driven:
-            self.teleop.disable_torque()
-            self._driven = False
+        with self._device():
+            if self.teleop.feedback_features:
+                self._feed(seen)
+            if self._driven:
+                self.teleop.disable_torque()
+                self._driven = False
 
     def target(self) -> np.ndarray:
         """Return where the person wants the robot, f64 [A]."""
-        action = self.teleop.get_action()
+        with self._device():
+            action = self.teleop.get_action()
         return np.array([action[name] for name in self._names], float)
+
+    @contextmanager
+    def _device(self) -> Iterator[None]:
+        """Make one line of what the device raises."""
+        try:
+            yield
+        except READ_ERRORS as error:
+            raise UserError(
+                f"teleop {self.teleop.name!r} does not answer: {one_line(error)}; check its power and cable and run the same command again"
+            ) from error
 
     def _feed(self, seen: Seen) -> None:
         self.teleop.send_feedback({name: float(seen.state[i]) for name, i in self._index.items()})

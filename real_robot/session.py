@@ -134,7 +134,7 @@ class Session:
             return episode.run(rng, after)
         finally:
             if not self.arm.estop.is_set:
-                episode.rest()
+                self.arm.rest()
 
     def _check_stop(self) -> None:
         if self.arm.estop.is_set:
@@ -192,11 +192,6 @@ class _Episode:
         played.last, played.end = arm.fresh() if stale else seen, end
         played.report = self._report()
         return played
-
-    def rest(self) -> None:
-        """Let the robot stand still, whatever happened."""
-        if self.arm.robot.is_connected:
-            self.arm.send(None, self.arm.fetch(0.0))
 
     # ------------------------------------------------------------------ one tick
 
@@ -296,7 +291,7 @@ class _Episode:
 
     def _time_is_up(self, played: Played) -> Event:
         """Hold the robot, whose velocities would go on, until somebody says how it ended."""
-        self.rest()
+        self.arm.rest()
         said = self.crew.operator.time_is_up()
         while True:
             if self.arm.estop.is_set:
@@ -307,7 +302,7 @@ class _Episode:
                 if event in ENDS:
                     return event
             self.arm.clock.sleep_until(self.arm.clock.now() + self.arm.period, self.arm.estop.event)
-            self.rest()
+            self.arm.rest()
             said = self.crew.operator.poll(self.mode, played.steps)
 
     def _report(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from real_robot.arm import Arm, Seen, Sent
 from real_robot.clock import Clock
-from real_robot.devices import connect, make_robot, make_teleop, pose_of, spec_of
+from real_robot.devices import connect, make_robot, make_teleop, one_line, pose_of, spec_of
 from real_robot.operator import Operator
 from real_robot.pilots import Chunking, PolicyPilot, TeleopPilot
 from real_robot.rewind import Familiar
@@ -92,8 +92,10 @@ def body(
         crew = Crew(operator, person, pilot, DeadMan(safety.dead_man and pilot is not None, safety.dead_man_s))
         try:
             yield Body(arm, crew, home, safety.hold_limit_s)
-        except (UserError, KeyboardInterrupt) as error:
-            operator.let_go(str(error) or "interrupted")
+        except BaseException as error:  # whatever it was, the arm must not fall
+            with suppress(UserError):  # a robot that takes no command any more
+                arm.rest()
+            operator.let_go("interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error))
             raise
 
 

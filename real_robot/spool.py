@@ -28,7 +28,10 @@ FACTS = "facts.json"
 
 
 class Spool:
-    """One open episode of ``spec`` in ``folder``. ``add`` steps, then ``finish`` or ``discard``."""
+    """One open episode of ``spec`` in ``folder``, as a context manager: ``add`` steps, then ``finish``.
+
+    Its files are deleted at the end; where an error ends it they stay, as a kill would leave them.
+    """
 
     def __init__(self, folder: Path, spec: StoreSpec, facts: dict[str, Any]) -> None:
         self._spec = spec
@@ -48,6 +51,14 @@ class Spool:
         self._thread = threading.Thread(target=self._write_on, name="recording", daemon=True)
         self._thread.start()
 
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_) -> None:
+        self._end()
+        if kind is None or not self.steps:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
     def add(self, seen: Seen, action: np.ndarray, controller: Controller) -> None:
         """Record a step: ``action`` f32 [A] was sent on ``seen`` by ``controller``."""
         if self._failed is not None:
@@ -58,7 +69,7 @@ class Spool:
         self.steps += 1
 
     def finish(self, last: Seen, *, task: str, source: Source, success: float, judged_by: str) -> Episode:
-        """Return the whole episode, which ends with the observation ``last``. Its files stay until ``discard``."""
+        """Return the whole episode, which ends with the observation ``last``. Its files stay until the end."""
         self._rows.put(self._observed(last))
         self._end()
         if self._failed is not None:
@@ -78,11 +89,6 @@ class Spool:
             success=success,
             judged_by=judged_by,
         )
-
-    def discard(self) -> None:
-        """Delete the files."""
-        self._end()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _observed(self, seen: Seen) -> dict[str, np.ndarray]:
         return {STATE: seen.state, **{IMAGE + camera: seen.frames[camera] for camera in self._spec.cameras}}
@@ -109,7 +115,7 @@ class Spool:
 
 
 def set_aside(folder: Path) -> list[dict[str, Any]]:
-    """Move what killed runs left open to ``interrupted`` and return, of each, its folder, facts and whole steps."""
+    """Move what killed and failed runs left open to ``interrupted`` and return, of each, its folder, facts and whole steps."""
     found = []
     for leftover in sorted((folder / OPEN).glob("*")):
         target = folder / INTERRUPTED / leftover.name
