@@ -24,7 +24,7 @@ from real_robot.session import Played, Session
 from real_robot.setup import Body, Safety, body, load, plan_body, rules, watcher
 from real_robot.spool import Spool, set_aside
 from robowm.artefacts import claim, read_artefact
-from robowm.data.lerobot import export_lerobot
+from robowm.data.lerobot import export_lerobot, exported
 from robowm.data.sidecar import write_sidecar
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
@@ -67,7 +67,8 @@ def run(
     Episodes are numbered from ``first_seed`` (default: the first of demonstrations or of rollouts); simulated scenes start from it.
     ``image_size`` (height, width) scales pictures, ``gripper`` says (open, closed) of the action named so. A rewind goes back ``rewind_s``
     seconds, and further to a state that the demonstrations in store ``familiar_to`` know. ``lerobot_dir`` gets a LeRobotDataset of it all.
-    ``view`` shows it in Rerun. UserError in one line, also for an emergency stop; the same command goes on.
+    ``view`` shows it in Rerun. A finished collection grows when it is asked for more ``episodes``. UserError in one line, also for an
+    emergency stop; the same command goes on.
     """
     output_dir = Path(output_dir)
     device, spec = plan_body(robot, fps=fps, image_size=image_size, gripper=gripper)
@@ -78,10 +79,15 @@ def run(
     first = SEED_RANGES[purpose].start if first_seed is None else first_seed
     check_seeds(purpose, range(first, first + episodes))
     inputs = {} if pilot is None else {"policy": pilot.name}
-    config = {"robot": device.name, "task": task, "spec": spec.to_json(), "episodes": episodes, "max_steps": max_steps, "first_seed": first}
-    if (finished := claim(output_dir, kind="store", inputs=inputs, config={**config, "round": round})) is not None:
+    config = {"robot": device.name, "task": task, "spec": spec.to_json(), "max_steps": max_steps, "first_seed": first}
+    finished = claim(output_dir, kind="store", inputs=inputs, config={**config, "round": round})
+    if finished is not None and finished["episodes"] == episodes:
         return finished["counts"]
     store = EpisodeStore.open_or_create(output_dir, spec)
+    if len(store) > episodes:
+        raise UserError(f"{output_dir} holds {len(store)} episodes, episodes={episodes} asks for fewer; choose another output_dir")
+    _check_export(lerobot_dir, store, episodes)
+    store.unseal()
     log_of = _Lines(output_dir / LINES, len(store))
     _clear(output_dir)
     how = rules(max_steps=max_steps, rewind_s=rewind_s, familiar_to=familiar_to, safety=safety, spec=spec)
@@ -118,6 +124,14 @@ def _record_all(session: Session, made: Body, store: EpisodeStore, lines: _Lines
         if played.end == Event.QUIT:
             raise KeyboardInterrupt
         print(f"episode {seed}: recorded again", file=sys.stderr, flush=True)
+
+
+def _check_export(folder: str | Path | None, store: EpisodeStore, episodes: int) -> None:
+    """Refuse a folder that holds something else than all ``episodes`` of ``store``, which a run that was killed has exported."""
+    if folder is None or not Path(folder).exists():
+        return
+    if len(store) < episodes or exported(folder) != [meta.to_json() for meta in store.metas]:
+        raise UserError(f"lerobot_dir={folder} exists and holds something else; give another folder, or delete it")
 
 
 def _clear(folder: Path) -> None:

@@ -89,9 +89,12 @@ class PathPilot:
         return len(self._targets) - self._next
 
     def target(self) -> np.ndarray:
-        """Return the next one."""
+        """Return the next one, the same until it is ``done``."""
+        return self._targets[self._next]
+
+    def done(self) -> None:
+        """The target was executed."""
         self._next += 1
-        return self._targets[self._next - 1]
 
 
 class Chunking(Protocol):

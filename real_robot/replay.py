@@ -44,8 +44,9 @@ def run(
     {what was limited or held: ticks}. UserError for a store of another robot, and for an emergency stop.
     """
     opened = EpisodeStore.open(store)
-    if not 0 <= episode < len(opened):
-        raise UserError(f"episode={episode}; {store} holds {len(opened)} episodes, 0 to {len(opened) - 1}")
+    if not (isinstance(episode, int) and 0 <= episode < len(opened)):
+        numbers = f", numbered 0 to {len(opened) - 1}" if len(opened) else ""
+        raise UserError(f"episode={episode}; {store} holds {len(opened)} episodes{numbers}")
     device, spec = plan_body(robot, fps=opened.spec.fps, image_size=image_size, gripper=opened.spec.gripper)
     for key in ("state_names", "action_names"):
         if getattr(opened.spec, key) != getattr(spec, key):
@@ -69,8 +70,8 @@ def run(
 def _play(made: Body, states: np.ndarray, actions: np.ndarray, watch) -> dict[str, Any]:
     arm, path, guard, rows = made.arm, PathPilot(np.asarray(actions, float)), Counter(), []
     pace = Pace(arm.clock, arm.period)
-    target, held_since = None, None
-    while path.left or target is not None:
+    held_since = None
+    while path.left:
         pace.wait(arm.estop.event)
         said = made.crew.operator.poll(Mode.DEMO, len(rows))
         if arm.estop.is_set:
@@ -78,14 +79,14 @@ def _play(made: Body, states: np.ndarray, actions: np.ndarray, watch) -> dict[st
         if Event.QUIT in said:
             break
         seen = arm.fetch(arm.period * FETCH_SHARE)
-        target = path.target() if target is None else target
-        sent = arm.send(target, seen)
+        sent = arm.send(path.target(), seen)
         guard.update(map(str, sent.command.why))
         if watch is not None:
             watch(seen, sent)
         if not sent.command.held:
             rows.append(seen.state)
-            target, held_since = None, None
+            path.done()
+            held_since = None
         else:
             held_since = arm.clock.now() if held_since is None else held_since
             if arm.clock.now() - held_since > made.hold_limit_s:

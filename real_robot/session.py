@@ -7,6 +7,7 @@ the episode: the robot stands still, and the record goes on when it moves again.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -20,12 +21,13 @@ from real_robot.devices import pose_of
 from real_robot.labels import CONTROLLER, ENDS, HUMAN_MODES, Event, Mode, next_mode, quality_of
 from real_robot.operator import Operator
 from real_robot.pilots import PathPilot, PolicyPilot, TeleopPilot
-from real_robot.rates import Pace, Timings
+from real_robot.rates import Pace, Timings, missed
 from real_robot.rewind import path_back, rewind_to
 from real_robot.safety import DeadMan, Why
 from robowm.errors import UserError
 from robowm.types import Controller
 
+log = logging.getLogger(__name__)
 FETCH_SHARE = 0.5  # of a period that a tick waits for its observation
 BAD_PLANS = 3  # ticks in a row with NaN after which an episode ends
 
@@ -218,12 +220,16 @@ class _Episode:
         self._held_since, self._bad = None, 0
         controller = CONTROLLER[self.mode]
         self.record.add(seen, sent.action, controller)
+        for camera, at in seen.frame_at.items():
+            self.timings.pictures.setdefault(camera, []).append(at)
         played.commands[controller] += 1
         played.steps += 1
         self.commands.append(sent.command.action)
         self.states.append(seen.state)
         if self.mode == Mode.POLICY:
             crew.policy.done()
+        elif self.mode == Mode.REWIND:
+            self.path.done()
         return None
 
     def _target(self, seen: Seen) -> np.ndarray | None:
@@ -310,4 +316,7 @@ class _Episode:
             stats = self.crew.policy.stats
             self.timings.inference, self.timings.delay = stats.inference, stats.delay
         self.timings.read = list(self.arm.read_s)
-        return self.timings.report(self.pace)
+        report = self.timings.report(self.pace)
+        if (line := missed(report, self.arm.spec.fps)) is not None:
+            log.warning(line)
+        return report

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -36,13 +38,14 @@ def measure(folder: Path, seconds: float) -> list[EvalRow]:
 
 
 def _watch(words: list[str], log: Path) -> None:
-    """Run ``words`` and write its resident memory down as it goes."""
+    """Run ``words`` and write its resident memory, and how busy the machine is, down as it goes."""
     began = time.monotonic()
     process = subprocess.Popen(words)
     try:
         while process.poll() is None:
             if (rss := rss_mib(process.pid)) is not None:
-                append_lines(log, [{"pid": process.pid, "seconds": round(time.monotonic() - began, 2), "rss_mib": rss}])
+                facts = {"seconds": round(time.monotonic() - began, 2), "rss_mib": rss, "load": os.getloadavg()[0]}
+                append_lines(log, [{"pid": process.pid, **facts}])
             time.sleep(SAMPLE_S)
     finally:
         if process.poll() is None:
@@ -69,7 +72,19 @@ def rows(store: EpisodeStore, lines: list[dict], memory: list[dict]) -> list[Eva
     lowest = counted("collect", "achieved_hz@min", min(line["achieved_hz"] for line in latest.values()), len(latest))
     sent = sum(sum(line["commands"].values()) for line in latest.values())
     stored = sum(len(store.rows(i, CONTROLLER)) for i in range(len(store)))
-    return [rate, lowest, counted("collect", "labels_dropped", sent - stored, sent), *growth(memory)]
+    dropped = counted("collect", "labels_dropped", sent - stored, sent)
+    load = counted("collect", "load_average", float(np.median([line["load"] for line in memory])), len(memory))  # others' work too
+    return [rate, lowest, *_cameras(latest.values()), dropped, *growth(memory), load]
+
+
+def _cameras(lines: Collection[dict]) -> list[EvalRow]:
+    """Return of each camera the rate of its new pictures and the share that was recorded a second time, means over episodes."""
+    found = []
+    for name in next(iter(lines))["cameras"]:
+        for metric, key in (("camera_hz", "hz"), ("repeated_pictures", "repeated")):
+            mean = bootstrap_mean([line["cameras"][name][key] for line in lines], seed=0)
+            found.append(EvalRow(TASK, "collect", f"{metric}/{name}", mean.value, mean.low, mean.high, mean.n))
+    return found
 
 
 def growth(memory: list[dict]) -> list[EvalRow]:

@@ -5,6 +5,7 @@ Each action has a pair of keys, in the order of ``names``: a d, s w, f r, q e, j
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,6 +71,8 @@ class RobowmKeyboard(Teleoperator):
     def connect(self, calibrate: bool = True) -> None:
         """See Teleoperator: begin to listen to the terminal."""
         (self._keys or terminal()).listen(self._heard)
+        moves = [f"{key} {'-' if step < 0 else '+'}{self.config.names[i]}" for key, (i, step) in self._moves.items()]
+        print(f"moves\n  {', '.join(moves)}", file=sys.stderr, flush=True)
         self._connected = True
 
     def calibrate(self) -> None:

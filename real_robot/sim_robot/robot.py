@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from real_robot.clock import Clock
 from real_robot.sim_robot.cameras import Film, SimCamera, SimCameraConfig
 from real_robot.sim_robot.faults import Faults
 from real_robot.sim_robot.world import ACTION_NAMES, World
+from robowm.errors import UserError, nearest
 from sim.tabletop.env import CAMERAS
 from sim.tabletop.tasks import load_task
 
@@ -33,6 +35,14 @@ class RobowmSimRobotConfig(RobotConfig):
     speed: float = 1.0  # seconds of the robot's per second of ours
     seed: int = 0  # of the first scene, and of faults
     faults: Faults = field(default_factory=Faults)
+
+    def __post_init__(self) -> None:
+        for name in ("speed", "camera_hz"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UserError(f"robot.{name}={getattr(self, name)}; it must be a number above 0")
+        for name in self.views:
+            if name not in CAMERAS:
+                raise UserError(f"robot.views has {name!r}; {nearest(name, CAMERAS)}")
 
 
 class RobowmSimRobot(Robot):

@@ -139,6 +139,12 @@ def export_lerobot(
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def exported(root: str | Path) -> list[dict[str, Any]] | None:
+    """Return what ``export_lerobot`` wrote of each episode (EpisodeMeta as JSON) in ``root``; None where it did not."""
+    path = Path(root) / FACTS
+    return json.loads(path.read_text())["episodes"] if path.is_file() else None
+
+
 # ------------------------------------------------------------------ reading
 
 

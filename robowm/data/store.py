@@ -218,6 +218,10 @@ class EpisodeStore:
         counts = {"episodes": len(self), "steps": int(self.lengths.sum()), "successes": int(sum(judged)), "judged": len(judged)}
         write_artefact(self.path, kind="store", fingerprint=self.fingerprint(), inputs=inputs, config=config, **counts, **facts)
 
+    def unseal(self) -> None:
+        """Let a finished store grow again; what was made from it remembers the fingerprint that it had."""
+        (self.path / ARTEFACT).unlink(missing_ok=True)
+
     def _publish(self, fill: Callable[[BinaryIO], Any]) -> int:
         """Let ``fill`` write an episode into a fresh file, make it durable and rename it to the next free number."""
         if (self.path / ARTEFACT).exists():

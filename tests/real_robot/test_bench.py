@@ -15,8 +15,8 @@ from robowm.apps.help import compose_config
 from robowm.report.schema import read_results
 
 
-def test_emergency_stops_and_kills_are_measured_into_a_results_file_and_done_once(tmp_path, capfd):
-    words = ["parts=[estop,kills]", "presses=3", "kill_points=1", f"output_dir={tmp_path}"]
+def test_emergency_stops_kills_and_a_collection_are_measured_into_a_results_file_and_done_once(tmp_path, capfd):
+    words = ["parts=[estop,kills,collection]", "presses=3", "kill_points=1", "collection_s=5", f"output_dir={tmp_path}"]
     assert main_of(bench.APP, words) == 0
     results = read_results(tmp_path / "results.json")
     slow = {row["metric"]: row for row in results["rows"] if row["arm"] == "estop_slow_reads"}
@@ -25,7 +25,9 @@ def test_emergency_stops_and_kills_are_measured_into_a_results_file_and_done_onc
     assert any("estop_slow_reads: a read of the robot takes 100 ms" in note for note in results["notes"])
     assert rows["estop_ms@max"]["value"] >= rows["estop_ms@p50"]["value"] > 0 and rows["estop_ms@p50"]["n"] == 3
     assert rows["kill_points"]["value"] == 1 and rows["episodes_lost_beyond_bound"]["value"] == 0
-    assert results["study"] == "collection" and any("Not run: collection, round" in note for note in results["notes"])
+    assert results["study"] == "collection" and any("Not run: round" in note for note in results["notes"])
+    assert rows["labels_dropped"]["value"] == 0 and rows["labels_dropped"]["n"] > 0 and rows["load_average"]["value"] > 0
+    assert rows["camera_hz/wrist"]["value"] > 1 and 0 <= rows["repeated_pictures/external"]["value"] < 1
     before = (tmp_path / "kills" / "artefact.json").stat().st_mtime_ns
     assert main_of(bench.APP, words) == 0
     assert (tmp_path / "kills" / "artefact.json").stat().st_mtime_ns == before

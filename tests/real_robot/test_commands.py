@@ -17,8 +17,9 @@ from real_robot.commands import main_of, opened
 from robowm.apps.cli import main as robowm
 from robowm.apps.harness import RESERVED, config_folder
 from robowm.apps.help import compose_config
+from robowm.artefacts import read_artefact
 from robowm.data.check import check
-from robowm.data.lerobot import run_lerobot
+from robowm.data.lerobot import exported, run_lerobot
 from robowm.data.sidecar import read_sidecar
 from robowm.data.spec import CONTROLLER, REWARD, SEGMENT
 from robowm.data.store import EpisodeStore
@@ -128,6 +129,23 @@ def test_a_finished_collection_returns_at_once_and_another_request_is_refused(de
     assert "max_steps" in capfd.readouterr().err
 
 
+def test_a_finished_collection_grows_and_does_not_shrink(tmp_path, capfd):
+    words = [*ROBOT, f"output_dir={tmp_path / 'store'}"]
+    run(collect.APP, *words, "episodes=1", f"lerobot_dir={tmp_path / 'one'}")
+    first = EpisodeStore.open(tmp_path / "store")
+    run(collect.APP, *words, "episodes=1", f"lerobot_dir={tmp_path / 'one'}")  # as a run that was killed after its export would
+    assert main_of(collect.APP, [*words, "episodes=2", f"lerobot_dir={tmp_path / 'one'}"]) == 2
+    assert "one exists and holds something else" in capfd.readouterr().err
+    assert read_artefact(tmp_path / "store", "store")["episodes"] == 1  # still finished
+    run(collect.APP, *words, "episodes=2", f"lerobot_dir={tmp_path / 'two'}")
+    store = EpisodeStore.open(tmp_path / "store")
+    assert store.metas[0] == first.metas[0] and [meta.source.seed for meta in store.metas] == [0, 1]
+    assert read_artefact(store.path, "store")["fingerprint"] == store.fingerprint() != first.fingerprint()
+    assert len(read_sidecar(store, "quality")["quality"]) == store.lengths.sum() and len(exported(tmp_path / "two")) == 2
+    assert main_of(collect.APP, [*words, "episodes=1"]) == 2
+    assert "holds 2 episodes, episodes=1 asks for fewer" in capfd.readouterr().err
+
+
 def lines_of(folder):
     path = folder / "collection.jsonl"
     return path.read_text().splitlines() if path.is_file() else []
@@ -189,6 +207,9 @@ def test_replay_goes_where_the_episode_went(demos, tmp_path):
             "did you mean 'robowm_sim'",
         ),
         (["robot.faults.drop=2"], "robot.faults.drop=2"),
+        (["robot.speed=0"], "robot.speed=0.0; it must be a number above 0"),
+        (["robot.camera_hz=-1"], "robot.camera_hz=-1.0; it must be a number above 0"),
+        (["robot.views=[wirst]"], "robot.views has 'wirst'; did you mean 'wrist'"),
         (["safety.velocity={elbow: 3}"], "unknown key 'safety.velocity.elbow'"),
         (["safety.stale_s=0"], "safety.stale_s=0"),
         (["teleop=none"], "nobody would move the robot"),
@@ -203,6 +224,12 @@ def test_what_is_wrong_with_a_command_line_is_one_line(words, said, tmp_path, ca
     assert main_of(collect.APP, ["operator=scripted", "episodes=1", f"output_dir={tmp_path}", *words]) == 2
     err = [line for line in capfd.readouterr().err.strip().splitlines() if "real_robot.collect" in line]
     assert said in err[-1]
+
+
+def test_replay_says_which_episodes_there_are(demos, tmp_path, capfd):
+    for episode, said in (("1.5", "holds 3 episodes, numbered 0 to 2"), ("3", "episode=3;")):
+        assert main_of(replay.APP, [*ROBOT, f"store={demos}", f"episode={episode}", f"output_dir={tmp_path}"]) == 2
+        assert said in capfd.readouterr().err.strip().splitlines()[-1]
 
 
 def test_replay_asks_for_no_task(tmp_path, capfd):

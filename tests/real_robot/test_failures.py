@@ -101,6 +101,26 @@ def test_a_robot_that_fails_is_one_line_too(fakes, tmp_path, capfd):
     assert "took no command: bus lost" in operator.why and "took no command: bus lost" in capfd.readouterr().err.strip().splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("limit", "key", "largest"),
+    [
+        ("safety.workspace={a: [-1, 0.4]}", "workspace", lambda at: at.max() <= 0.4),
+        ("safety.velocity=3", "velocity", lambda at: np.abs(np.diff(at)).max() <= 3 / 60 + 1e-6),
+        ("safety.acceleration=60", "acceleration", lambda at: np.abs(np.diff(at, 2)).max() <= 60 / 60**2 + 1e-6),
+    ],
+)
+def test_limits_of_the_command_line_hold_for_what_a_person_and_a_policy_want(fakes, limit, key, largest, tmp_path, monkeypatch):
+    robot, _teleop, operator = fakes
+    words = [*WORDS, limit, *(word for word in FREE if not word.startswith(f"safety.{key}")), "episodes=1", "max_steps=20"]
+    monkeypatch.setattr("real_robot.deploy.load", lambda *given: Counting(values=[0.8]))
+    for app, more in ((collect.APP, "teleop.type=fake"), (deploy.APP, "policy.path=p")):
+        robot.__init__()
+        operator.plan = {}
+        assert main_of(app, [*words, more, f"output_dir={tmp_path / app.verb}"]) == 0
+        sent = np.array([[0.0, 0.0], *([action["a.pos"], action["gripper.pos"]] for action in robot.sent)])
+        assert largest(sent[:, 0]) and sent[:, 0].max() > 0.3  # it moved, within the limit
+
+
 @pytest.mark.parametrize("event", [Event.QUIT, Event.DISCARD])
 def test_an_episode_that_is_thrown_away_is_not_set_aside(fakes, event, tmp_path):
     _, _, operator = fakes

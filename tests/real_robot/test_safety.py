@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from real_robot.arm import Arm
+from real_robot.arm import Arm, Seen
 from real_robot.clock import Clock
 from real_robot.safety import DeadMan, Guard, Limits, Why, limited
 from robowm.errors import UserError
@@ -196,6 +196,21 @@ def test_an_emergency_stop_stays_at_the_last_command_where_the_pose_was_not_seen
         assert arm.stop("test").command.action.tolist() == [last["a.pos"], last["gripper.pos"]]
     finally:
         arm.robot.hang.clear()
+
+
+def test_an_observation_is_as_old_as_its_oldest_picture():
+    seen = Seen(10.0, np.zeros(2), {}, {"front": 9.9, "wrist": 9.2})
+    assert seen.age(10.1) == pytest.approx(0.9) and Seen(10.0, np.zeros(2), {}, {}).age(10.1) == pytest.approx(0.1)
+
+
+def test_a_picture_that_is_too_old_holds_the_robot_though_its_joints_were_read_just_now():
+    robot = FakeRobot()
+    robot.cameras, robot.latest_timestamp = {"front": robot}, None
+    with Arm(robot, spec(robot), Limits.of(list(robot.action_features)), stale_s=0.3, clock=Clock()) as arm:
+        for age, why in ((0.0, set()), (0.4, {Why.STALE})):
+            robot.latest_timestamp = time.perf_counter() - age
+            seen = arm.fetch(1.0)
+            assert arm.clock.now() - seen.at < 0.2 and arm.send(np.array([0.1, 0.1]), seen).command.why == why
 
 
 class SlowToRead(FakeRobot):

@@ -1,5 +1,7 @@
 """Episodes: who has control, what is recorded, plans, rewinds, rates. On a fake robot with fake people."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from real_robot.chunks import joined, prefix_weights
 from real_robot.clock import Clock
 from real_robot.labels import Event, Mode, next_mode, quality_of, rewards, segments
 from real_robot.pilots import Blend, PolicyPilot, TeleopPilot
-from real_robot.rates import Pace, achieved_hz
+from real_robot.rates import Pace, achieved_hz, camera_rate, missed
 from real_robot.rewind import Familiar, path_back, rewind_to
 from real_robot.safety import DeadMan, Limits
 from real_robot.session import Crew, Rules, Session, Stopped
@@ -28,14 +30,25 @@ class Kept:
 
 
 def play(
-    operator, policy=None, teleop=None, *, fps=60.0, max_steps=30, rewind_steps=5, dead_man=False, limits=None, robot=None, stale_s=1.0
+    operator,
+    policy=None,
+    teleop=None,
+    *,
+    fps=60.0,
+    max_steps=30,
+    rewind_steps=5,
+    dead_man=False,
+    dead_man_s=0.3,
+    limits=None,
+    robot=None,
+    stale_s=1.0,
 ):
     """Play one episode and return what was recorded, what happened and the robot."""
     robot, kept = robot or FakeRobot(), Kept()
     made = spec(robot, fps)
     pilot = None if policy is None else PolicyPilot(policy, Blend(width=0), "", 2)
     person = None if teleop is None else TeleopPilot(teleop, made)
-    crew = Crew(operator, person, pilot, DeadMan(dead_man, 0.3))
+    crew = Crew(operator, person, pilot, DeadMan(dead_man, dead_man_s))
     rules = Rules(max_steps=max_steps, rewind_steps=rewind_steps, hold_limit_s=0.5)
     try:
         with Arm(robot, made, limits or Limits.of(made.action_names), stale_s=stale_s, clock=Clock()) as arm:
@@ -234,6 +247,54 @@ def test_the_rate_is_kept_and_reported():
     assert played.report["achieved_hz"] == pytest.approx(10.0, rel=0.15) and played.report["ticks"] == 16
 
 
+class Filmed(FakeRobot):
+    """Whose camera takes a picture only now and then."""
+
+    def __init__(self, camera_hz):
+        super().__init__()
+        self.camera_hz, self.cameras = camera_hz, {"front": self}
+
+    @property
+    def latest_timestamp(self):
+        return int(time.perf_counter() * self.camera_hz) / self.camera_hz
+
+
+@pytest.mark.parametrize(("camera_hz", "repeated"), [(10.0, 0.5), (40.0, 0.0)])
+def test_a_camera_that_is_slower_than_the_loop_is_counted_and_said(camera_hz, repeated, caplog):
+    _, played, _ = play(Script(), Counting(), fps=20.0, max_steps=24, robot=Filmed(camera_hz))
+    found = played.report["cameras"]["front"]
+    assert found["hz"] == pytest.approx(min(camera_hz, 20.0), rel=0.2) and found["repeated"] == pytest.approx(repeated, abs=0.1)
+    assert ("of camera front's pictures were recorded before" in caplog.text) == (repeated > 0)
+
+
+def test_a_loop_that_misses_its_rate_says_so(caplog):
+    robot = FakeRobot()
+    look, send = robot.get_observation, robot.send_action
+    robot.get_observation = lambda: look()
+    robot.send_action = lambda action: time.sleep(0.08) or send(action)
+    _, played, _ = play(Script(), Counting(), fps=20.0, max_steps=12, robot=robot)
+    assert played.report["achieved_hz"] < 15 and "the loop ran at 1" in caplog.text and "20 Hz were asked for" in caplog.text
+    assert missed({**played.report, "achieved_hz": 19.9}, 20.0) is None
+    assert "3 readings of the robot" in missed({**played.report, "achieved_hz": 19.9, "slow_reads": 3}, 20.0)
+
+
+def test_a_released_dead_man_key_holds_a_rewind_too():
+    """The path back is driven by the program: nobody's hand leads it."""
+    left = [10]
+
+    def holds():  # the key is up for ten ticks of the rewind
+        if operator.modes[-1] == Mode.REWIND and left[0] > 0:
+            left[0] -= 1
+            return False
+        return True
+
+    operator = Script({12: [Event.REWIND], 20: [Event.FAILURE]}, holds=holds)
+    kept, played, _ = play(operator, Counting(), FakeTeleop((9.0, 9.0)), rewind_steps=5, dead_man=True, dead_man_s=0.05)
+    assert played.report["guard"]["dead_man"] >= 3 and kept.controller[12:] == [Controller.HUMAN_RECOVERY] * 8
+    sent = [round(float(action[0]), 6) for action in kept.action]
+    assert sent[12:17] == sent[6:11][::-1] and sent[17:] == [9.0] * 3  # the way back waited, no part of it was left out
+
+
 # ------------------------------------------------------------------ pure parts
 
 
@@ -282,6 +343,10 @@ class Ticking(Clock):
     def sleep_until(self, moment, wake=None):
         self.time = max(self.time, moment)
         return False
+
+
+def test_the_rate_of_a_camera_counts_each_picture_once():
+    assert camera_rate([0.0, 0.0, 0.5, 1.0, 1.0]) == {"hz": 2.0, "repeated": 0.4} and camera_rate([1.0]) == {"hz": None, "repeated": 0.0}
 
 
 def test_a_late_tick_is_caught_up_with_and_a_very_late_one_starts_anew():
