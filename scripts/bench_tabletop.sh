@@ -19,7 +19,9 @@ robowm bench suite=diffusers size=small world_model=sampled loss.pure_noise=0.3 
   "stores=$seen" "held_out=$held_out" output_dir=outputs/world_model_peer
 publish world_model_peer
 
-robowm bench suite=world_model size=small episodes=64 train_seed=1 task=tabletop/push_hidden env=tabletop/push_hidden \
-  "world_models={base: $unit/base, self_rollout: $unit/self_rollout, rl: $unit/rl}" "stores=$held_out" "train_stores=$seen" \
-  "regimes={_target_: sim.tabletop.Regimes}" output_dir=outputs/world_model_bench
+models="{base: $unit/base, teacher_forcing_seconds: $unit/teacher_forcing_seconds, self_forwarded_seconds: $unit/self_forwarded_seconds"
+models="$models, self_rollout: $unit/self_rollout, rl: $unit/rl}"
+robowm bench suite=world_model size=small episodes=200 train_seed=1 task=tabletop/push_hidden env=tabletop/push_hidden \
+  "world_models=$models" "stores=$held_out" "train_stores=$seen" \
+  "regimes={_target_: sim.tabletop.Regimes, camera: wrist}" output_dir=outputs/world_model_bench
 publish world_model_bench
