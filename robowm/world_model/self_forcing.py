@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -69,6 +70,11 @@ class SelfForwarded:
         """Chunks of a training clip."""
         return self.depth + 1
 
+    @property
+    def own_levels(self) -> float:
+        """Share of clips whose rows have a noise level each."""
+        return self.supervised.own_levels
+
     def __call__(self, net: WorldModelNet, batch: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         rows, action = clip_rows(net, batch)
         count, size = net.context_rows, net.design.chunk
@@ -87,40 +93,61 @@ class SelfRollout:
     """Loss for ``robowm.train.learner``: every chunk of a free roll is compared with the truth, in the context that the model made.
 
     Self Forcing (Huang et al., arXiv 2506.08009) with the truth in place of a teacher, as ACC in MWM (arXiv 2603.07799): all chunks are
-    denoised down to one step drawn at random, that step alone has a gradient, and its estimate, detached, becomes context.
+    denoised down to one step drawn at random, that step alone has a gradient, and its estimate, detached, becomes context. Noise levels
+    are the sampler's. The first context is real and may be worsened as in teacher forcing.
     """
 
-    supervised: TeacherForcing = field(default_factory=TeacherForcing)  # whose weights of the terms count
     depth: int = 4  # chunks rolled
     sampling_steps: int = 1
+    context_noise: float = 0.0  # these six as in TeacherForcing; the first three of the first context
+    state_noise: float = 0.1
+    cold_start: float = 0.0
+    state_weight: float = 1.0
+    perceptual_weight: float = 0.1
+    perceptual_pictures: int = 8
+    own_levels: ClassVar[float] = 1.0  # with a lag, a row's levels are those that the sampler will ask for
 
     @property
     def chunks(self) -> int:
         """Chunks of a training clip."""
         return self.depth
 
+    @property
+    def shared(self) -> TeacherForcing:
+        """What it has in common with teacher forcing: how a true context is worsened, how an estimate is compared with the truth."""
+        names = ("context_noise", "state_noise", "cold_start", "state_weight", "perceptual_weight", "perceptual_pictures")
+        return TeacherForcing(**{name: getattr(self, name) for name in names})
+
     def __call__(self, net: WorldModelNet, batch: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         rows, action = clip_rows(net, batch)
-        count, size, device = net.context_rows, net.design.chunk, rows.device
+        count, size, device, pinned = net.context_rows, net.design.chunk, rows.device, bool(net.design.pinned)
         levels = net.design.schedule(self.sampling_steps).to(device)
         last = int(torch.randint(0, len(levels) - 1, (), generator=generator, device=generator.device))
-        context, losses, terms = rows[:, :count], [], []
+        context, noised = self._first(net, rows[:, :count], generator)
+        losses, terms = [], []
         for begin in range(0, self.depth * size, size):
             part = slice(begin, begin + size)
             clip = steps_of(batch, part)
             if losses and not clip.action_valid.any():
                 break  # the episodes end here
-            given = Context(context, torch.zeros(context.shape[:2], device=device), action[:, part])
+            given = Context(context, noised, action[:, part])
             noise = torch.randn((len(rows), size, net.layout.dim), generator=generator, device=device)
             with torch.no_grad():
                 x = follow(lambda x, level, c=given: net.x0(x, level, c), noise, levels[: last + 1])
             unfinished = levels[last, :, None] > 0  # with a lag, the first rows of a chunk may be clean by now
             estimate = net.x0(x, levels[last].expand(x.shape[:2]), given).where(unfinished, x)
-            loss, parts = self.supervised.compare(net, estimate, rows[:, count + begin : count + begin + size], clip, generator)
+            loss, parts = self.shared.compare(net, estimate, rows[:, count + begin : count + begin + size], clip, generator)
             losses.append(loss)
             terms.append(parts)
-            context = push(context, net.layout.rounded(estimate.detach().float()), bool(net.design.pinned))
+            context = push(context, net.layout.rounded(estimate.detach().float()), pinned)
+            noised = push(noised[..., None], torch.zeros((len(rows), size, 1), device=device), pinned)[..., 0]
         return torch.stack(losses).mean(), {name: torch.stack([part[name] for part in terms]).mean() for name in terms[0]}
+
+    def _first(self, net: WorldModelNet, context: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return the true context [B, C, D] as training shows it, and its noise levels [B, C]."""
+        if not (self.context_noise or self.cold_start):
+            return context, torch.zeros(context.shape[:2], device=context.device)  # and no random number is spent
+        return self.shared.corrupt(net, context, generator)
 
 
 def steps_of(batch: ClipBatch, part: slice) -> ClipBatch:

@@ -23,7 +23,7 @@ from robowm.train.optim import OptimConfig
 from robowm.world_model.losses import TeacherForcing, offsets
 from robowm.world_model.model import Design, WorldModelNet, build
 from robowm.world_model.predict import KIND, load_world_model, seal
-from robowm.world_model.self_forcing import SelfForwarded
+from robowm.world_model.self_forcing import SelfForwarded, SelfRollout
 
 LOSS = TeacherForcing()
 OPTIM = OptimConfig(lr=1e-3, weight_decay=1e-4, betas=(0.95, 0.999), warmup_steps=100, ema=0.995)
@@ -37,7 +37,7 @@ def run(
     steps: int,
     init_from: Path | str | None = None,
     batch_size: int = 8,
-    loss: TeacherForcing | SelfForwarded = LOSS,
+    loss: TeacherForcing | SelfForwarded | SelfRollout = LOSS,
     optim: OptimConfig = OPTIM,
     seed: int = 0,
     **fitting: Unpack[Fitting],
@@ -51,7 +51,7 @@ def run(
     """
     output_dir = Path(output_dir)
     design = world_model if isinstance(world_model, Design) else Design(**world_model)
-    if design.lag > 0 and not getattr(loss, "supervised", loss).own_levels:
+    if design.lag > 0 and not loss.own_levels:
         raise UserError(f"world_model.lag={design.lag} samples rows at noise levels of their own; train with them too: loss.own_levels=0.5")
     shares, opened, inputs = open_shares(stores)
     if init_from is not None:

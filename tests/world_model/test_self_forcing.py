@@ -100,7 +100,7 @@ def test_a_self_rollout_learns_from_every_chunk_in_contexts_of_its_own_with_one_
         return drifts(x, level, context) + weight
 
     monkeypatch.setattr(net, "x0", records)
-    total, terms = SelfRollout(PLAIN, depth=2, sampling_steps=4)(net, batch, generator(3))
+    total, terms = SelfRollout(depth=2, sampling_steps=4, perceptual_weight=0)(net, batch, generator(3))
     rows, action = clip_rows(net, batch)
     steps = len(calls) // 2
     for chunk in (calls[:steps], calls[steps:]):
@@ -120,14 +120,14 @@ def test_a_self_rollout_exits_at_every_step_in_turn(parts, monkeypatch):
     for seed in range(40):
         seen = []
         monkeypatch.setattr(net, "x0", lambda x, level, context, s=seen: s.append(level[0, 0].item()) or drifts(x, level, context))
-        SelfRollout(PLAIN, depth=1, sampling_steps=3)(net, batch, generator(seed))
+        SelfRollout(depth=1, sampling_steps=3, perceptual_weight=0)(net, batch, generator(seed))
         exits.add(round(seen[-1], 3))
     assert exits == {1.0, 0.667, 0.333}
 
 
 def test_a_self_rollout_of_one_chunk_and_step_is_teacher_forcing_at_pure_noise(parts):
     net, batch = parts
-    found, _ = SelfRollout(PLAIN, depth=1)(net, batch, generator())
+    found, _ = SelfRollout(depth=1, perceptual_weight=0)(net, batch, generator())
     rows, action = clip_rows(net, batch)
     context = Context(rows[:, :3], torch.zeros(8, 3), action[:, :4])
     clip = replace(batch, action_valid=batch.action_valid[:, :4], weight=batch.weight[:, :4])
@@ -143,16 +143,56 @@ def test_with_a_lag_rows_that_are_finished_at_the_exit_stay_as_they_were_sampled
     graded = set()
     for seed in range(30):
         weight.grad = None
-        SelfRollout(PLAIN, depth=1, sampling_steps=1)(net, batch, generator(seed))[0].backward()
+        SelfRollout(depth=1, sampling_steps=1, perceptual_weight=0)(net, batch, generator(seed))[0].backward()
         graded.add(tuple((weight.grad != 0).tolist()))
     assert graded == {tuple(row >= exit for row in range(4)) for exit in range(4)}
+
+
+def test_the_real_context_of_a_self_rollout_is_worsened_as_asked_and_its_levels_are_told(parts, monkeypatch):
+    net, batch = parts
+    seen = []
+    monkeypatch.setattr(net, "x0", lambda x, level, context: seen.append(context) or drifts(x, level, context))
+    rows, _ = clip_rows(net, batch)
+    SelfRollout(depth=2, context_noise=0.5, state_noise=0.0, perceptual_weight=0)(net, batch, generator())
+    first, second = seen[0], seen[-1]
+    assert not first.level[:, 0].any() and torch.equal(first.rows[:, 0], rows[:, 0]), "the pinned row stays clean"
+    assert (first.level[:, 1:] > 0).all() and len(first.level[:, 1].unique()) == 8
+    assert torch.equal(net.layout.state(first.rows), net.layout.state(rows[:, :3])), "state_noise=0 spares proprioception"
+    off = (net.layout.video(first.rows - rows[:, :3])[:, 1:]).flatten(1).std(1)
+    torch.testing.assert_close(off, first.level[:, 1], rtol=0.05, atol=0)
+    assert not second.level.any(), "what the model made has no noise"
+    seen.clear()
+    SelfRollout(depth=1, cold_start=1.0, perceptual_weight=0)(net, batch, generator())
+    assert torch.equal(seen[0].rows, rows[:, 2:3].expand(-1, 3, -1)) and not seen[0].level.any()
+
+
+def test_noisy_real_rows_that_stay_in_a_long_context_keep_their_levels(store, monkeypatch):
+    torch.manual_seed(0)
+    sampler, net = prepare([StoreShare(store)], Design(NODE, context=6), batch_size=4, seed=0, chunks=2)
+    seen = []
+    monkeypatch.setattr(net, "x0", lambda x, level, context: seen.append(context.level) or drifts(x, level, context))
+    SelfRollout(depth=2, context_noise=0.5, perceptual_weight=0)(net, sampler.batch(0), generator())
+    assert torch.equal(seen[1], torch.cat([seen[0][:, :1], seen[0][:, 5:], torch.zeros(4, 4)], 1)) and (seen[1][:, 1:3] > 0).all()
+
+
+def test_a_self_rollout_knows_no_setting_that_it_would_not_use():
+    for setting in ("pure_noise", "own_levels", "supervised"):
+        with pytest.raises(TypeError, match=setting):
+            SelfRollout(**{setting: 0.5})
+
+
+def test_a_lag_trains_by_self_rollout_without_levels_drawn_at_random(store, tmp_path):
+    design = {"network": NODE, "sampling_steps": 2, "lag": 1}
+    train(store, tmp_path / "wm", steps=1, world_model=design, loss=SelfRollout(depth=1, sampling_steps=2, perceptual_weight=0))
+    with pytest.raises(UserError, match="own_levels"):
+        train(store, tmp_path / "other", world_model=design, loss=SelfForwarded(depth=1))
 
 
 def test_a_batch_without_a_step_to_predict_is_one_line(parts):
     net, batch = parts
     empty = replace(batch, action_valid=torch.zeros_like(batch.action_valid))
     with pytest.raises(UserError, match="holds no valid step"):
-        SelfRollout(PLAIN, depth=2)(net, empty, generator())
+        SelfRollout(depth=2, perceptual_weight=0)(net, empty, generator())
 
 
 def test_rows_with_levels_of_their_own_are_the_asked_share(parts, monkeypatch):
