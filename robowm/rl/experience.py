@@ -69,8 +69,10 @@ class Sampling:
                 f"nft.sampling: the best={self.best} and worst={self.worst} of candidates={self.candidates}; "
                 "take at least one best, and no more than there are of two or more"
             )
-        if self.depth < 0 or self.steps < 1 or not self.clip > 0:
-            raise UserError(f"nft.sampling: depth={self.depth} (0 or more), steps={self.steps} (1 or more), clip={self.clip} (above 0)")
+        if self.depth < 0 or int(self.depth) != self.depth or self.steps < 1 or not self.clip > 0:
+            raise UserError(
+                f"nft.sampling: depth={self.depth} (a whole number from 0 on), steps={self.steps} (1 or more), clip={self.clip} (above 0)"
+            )
         weights = {f"reward.{name}": weight for name, weight in self.reward.items()} | {"reward_noise": self.reward_noise}
         weights |= {f"mix.{name}": weight for name, weight in (self.mix or {}).items()}
         for name, weight in weights.items():

@@ -30,7 +30,7 @@ from robowm.train.learner import Fitting, Learner, fit
 from robowm.train.log import LOG, read_log
 from robowm.train.optim import OptimConfig
 from robowm.types import ClipBatch
-from robowm.world_model.losses import masked_mean, offsets
+from robowm.world_model.losses import check_fits, masked_mean, offsets
 from robowm.world_model.model import WorldModelNet
 from robowm.world_model.predict import KIND, load_world_model, seal
 
@@ -165,6 +165,8 @@ def run(
     shares, opened, inputs = open_shares(stores)
     base = read_artefact(init_from, KIND)
     inputs["init_from"] = base["fingerprint"]
+    depth = nft.sampling.depth
+    check_fits(shares, "nft.sampling.depth", depth, base["model"]["design"]["chunk"], more=nft.sampling.chunks - depth, least=0)
     described = {"stores": [share.settings() for share in shares], "nft": asdict(nft), "batch_size": batch_size}
     config = {**described, "steps": steps, "optim": asdict(optim), "seed": seed}
     if claim(output_dir, kind=KIND, inputs=inputs, config=config) is not None:

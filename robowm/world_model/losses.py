@@ -6,12 +6,15 @@ that repeat the current frame, as at the start of a rollout (Ctrl-World, Guo et 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from robowm.data.shares import StoreShare
+from robowm.data.store import EpisodeStore
 from robowm.diffusion.flow import add_noise, draw_levels
 from robowm.errors import UserError
 from robowm.metrics.fidelity import LPIPS_SMALLEST, lpips
@@ -25,6 +28,26 @@ def offsets(design: Design, chunks: int = 1) -> tuple[list[int], list[int]]:
     """Return the observation and action offsets of a training clip: pinned row, k recent rows, the rows and actions of some chunks."""
     first, length = [PINNED] if design.pinned else [], chunks * design.chunk
     return [*first, *range(1 - design.context, length + 1)], list(range(length))
+
+
+def check_fits(shares: Sequence[StoreShare], key: str, value: int, unit: int, *, more: int = 0, least: int = 1) -> None:
+    """Raise UserError unless every store has an episode that a clip of ``unit`` times (``value`` + ``more``) steps fits into.
+
+    Clips never pass an episode's end. ``key`` is the setting that has this ``value``, at least ``least``. Empty stores pass here.
+    """
+    lengths = {}
+    for share in shares:
+        kept = [meta.length for meta in EpisodeStore.open(share.path).metas if not share.only_success or meta.success == 1]
+        lengths |= {share.path: max(kept)} if kept else {}
+    if not lengths or min(lengths.values()) >= unit * (value + more):
+        return
+    path = min(lengths, key=lengths.__getitem__)
+    largest = lengths[path] // unit - more
+    fits = f"set it to {largest} at most" if largest >= least else f"not even {least} fits: train with a smaller world_model.chunk"
+    raise UserError(
+        f"{key}={value} needs clips of {unit * (value + more)} steps, the longest episode of {path} has {lengths[path]}; {fits}, or leave "
+        "that store out"
+    )
 
 
 def clip_rows(net: WorldModelNet, batch: ClipBatch) -> tuple[Tensor, Tensor]:

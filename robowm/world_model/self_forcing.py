@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from robowm.diffusion.sample import follow, sample
+from robowm.errors import UserError
 from robowm.types import ClipBatch
 from robowm.world_model.losses import TeacherForcing, clip_rows
 from robowm.world_model.model import Context, WorldModelNet
@@ -65,6 +66,9 @@ class SelfForwarded:
     share: float = 0.5  # of clips with a context of the model's own
     sampling_steps: int = 1
 
+    def __post_init__(self) -> None:
+        _check_depth(self.depth)
+
     @property
     def chunks(self) -> int:
         """Chunks of a training clip."""
@@ -107,6 +111,9 @@ class SelfRollout:
     perceptual_pictures: int = 8
     own_levels: ClassVar[float] = 1.0  # with a lag, a row's levels are those that the sampler will ask for
 
+    def __post_init__(self) -> None:
+        _check_depth(self.depth)
+
     @property
     def chunks(self) -> int:
         """Chunks of a training clip."""
@@ -148,6 +155,11 @@ class SelfRollout:
         if not (self.context_noise or self.cold_start):
             return context, torch.zeros(context.shape[:2], device=context.device)  # and no random number is spent
         return self.shared.corrupt(net, context, generator)
+
+
+def _check_depth(depth: int) -> None:
+    if int(depth) != depth or depth < 1:
+        raise UserError(f"loss.depth={depth}; chunks are rolled: give a whole number of at least 1, or take loss=teacher_forcing")
 
 
 def steps_of(batch: ClipBatch, part: slice) -> ClipBatch:

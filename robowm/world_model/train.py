@@ -20,7 +20,7 @@ from robowm.train.checkpoint import config_differences
 from robowm.train.learner import Fitting, Learner, derive_seed, fit
 from robowm.train.log import LOG, read_log
 from robowm.train.optim import OptimConfig
-from robowm.world_model.losses import TeacherForcing, offsets
+from robowm.world_model.losses import TeacherForcing, check_fits, offsets
 from robowm.world_model.model import Design, WorldModelNet, build
 from robowm.world_model.predict import KIND, load_world_model, seal
 from robowm.world_model.self_forcing import SelfForwarded, SelfRollout
@@ -54,6 +54,10 @@ def run(
     if design.lag > 0 and not loss.own_levels:
         raise UserError(f"world_model.lag={design.lag} samples rows at noise levels of their own; train with them too: loss.own_levels=0.5")
     shares, opened, inputs = open_shares(stores)
+    if isinstance(loss, TeacherForcing):
+        check_fits(shares, "world_model.chunk", design.chunk, 1)
+    else:
+        check_fits(shares, "loss.depth", loss.depth, design.chunk, more=loss.chunks - loss.depth)
     if init_from is not None:
         inputs["init_from"] = read_artefact(Path(init_from), KIND)["fingerprint"]
     described = {"world_model": vars(design), "stores": [share.settings() for share in shares], "batch_size": batch_size}

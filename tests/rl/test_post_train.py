@@ -252,7 +252,7 @@ def test_small_pictures_are_told_which_reward_to_take(base, tmp_path):
     plain = TeacherForcing(perceptual_weight=0)
     train_world_model(stores=[{"path": store}], world_model={"network": node, **design}, output_dir=tmp_path / "wm", steps=2, loss=plain)
     with pytest.raises(UserError, match=r"16x16; set reward=pixels"):
-        post_train((tmp_path / "wm", store), tmp_path / "rl", nft=Nft())
+        post_train((tmp_path / "wm", store), tmp_path / "rl", nft=Nft(Sampling(depth=1)))
 
 
 def test_masked_terms_rank_candidates_by_the_object_alone(parts, tmp_path):
@@ -291,3 +291,13 @@ def test_post_training_on_masked_terms_logs_them_and_keeps_masks_out_of_the_mode
     last = post_train((base[0], store), tmp_path / "rl", steps=2, nft=nft)
     assert {"psnr_object/external", "psnr_gripper/wrist", "psnr/wrist"} <= set(last)
     assert list(load_world_model(tmp_path / "rl", device="cpu").net.layout.cameras) == ["external", "wrist"]
+
+
+def test_a_depth_that_no_episode_holds_is_one_line_that_names_the_most_that_fits(base, tmp_path):
+    found = r"^nft.sampling.depth=5 needs clips of 24 steps, the longest episode of .*store has 20; set it to 4 at most"
+    with pytest.raises(UserError, match=found):
+        post_train(base, tmp_path / "rl", nft=replace(HOW, sampling=replace(HOW.sampling, depth=5)))
+    assert not (tmp_path / "rl").exists()
+    for depth in (-1, 0.5):
+        with pytest.raises(UserError, match=rf"nft.sampling: depth={depth} "):
+            replace(HOW.sampling, depth=depth)

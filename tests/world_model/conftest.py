@@ -8,9 +8,9 @@ NODE = {"_target_": "robowm.nn.unet.VideoUNet", "channels": [16, 16], "condition
 OPTIM = OptimConfig(lr=1e-3, warmup_steps=2, ema=0.9)
 
 
-def train(store, output_dir, steps=6, **settings):
+def train(store, output_dir, steps=6, more=(), **settings):
     given = {"world_model": {"network": NODE}, "batch_size": 2, "optim": OPTIM, "log_every": 3, "save_every": 3, "device": "cpu"}
-    return run(stores=[{"path": store}], output_dir=output_dir, steps=steps, **{**given, **settings})
+    return run(stores=[{"path": path} for path in (store, *more)], output_dir=output_dir, steps=steps, **{**given, **settings})
 
 
 @pytest.fixture(scope="session")

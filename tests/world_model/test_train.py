@@ -6,11 +6,13 @@ import torch
 from safetensors.torch import load_file
 
 from robowm.artefacts import read_artefact
+from robowm.data.fake import fake_store
 from robowm.errors import UserError
 from robowm.train.log import LOG, read_log
 from robowm.train.weights import WEIGHTS
 from robowm.world_model.losses import TeacherForcing
 from robowm.world_model.predict import KIND
+from robowm.world_model.self_forcing import SelfForwarded, SelfRollout
 from tests.world_model.conftest import NODE, OPTIM, train
 
 GOLDEN = {3: 0.48535205, 6: 0.85073890}  # mean losses of batches 1-3 and 4-6, LPIPS among them, in the untrained network
@@ -80,10 +82,33 @@ def test_wrong_settings_are_one_line(store, tmp_path):
         train(store, tmp_path / "c", world_model={"network": {"_target_": "os.system"}})
     with pytest.raises(UserError, match=r"does not fit its settings .*chanels"):
         train(store, tmp_path / "d", world_model={"network": {**NODE, "chanels": [8]}})
-    with pytest.raises(UserError, match=r"no episode is long enough"):
+    with pytest.raises(
+        UserError, match=r"^world_model.chunk=40 needs clips of 40 steps, the longest episode of .*store has 20; set it to 20"
+    ):
         train(store, tmp_path / "e", world_model={"network": NODE, "chunk": 40})
     with pytest.raises(UserError, match=r"lag=1 .* loss.own_levels=0.5"):
         train(store, tmp_path / "f", world_model={"network": NODE, "sampling_steps": 2, "lag": 1})
+
+
+@pytest.mark.parametrize("depth", [0, -1, 1.5])
+def test_a_depth_that_rolls_nothing_is_one_line(depth):
+    for loss in (SelfForwarded, SelfRollout):
+        with pytest.raises(UserError, match=rf"^loss.depth={depth}; .* at least 1, or take loss=teacher_forcing$"):
+            loss(depth=depth)
+
+
+def test_a_depth_that_no_episode_holds_is_one_line_that_names_the_most_that_fits(store, tmp_path):
+    short = fake_store(tmp_path / "short", [9, 14]).path
+    for loss, most in ((SelfRollout(depth=6, perceptual_weight=0), 5), (SelfForwarded(depth=5), 4)):
+        found = rf"^loss.depth={loss.depth} needs clips of 24 steps, the longest episode of .*store has 20; set it to {most} at most"
+        with pytest.raises(UserError, match=found):
+            train(store, tmp_path / "wm", loss=loss)
+        with pytest.raises(UserError, match=rf"the longest episode of .*short has 14; set it to {most - 2} at most"):
+            train(store, tmp_path / "wm", loss=loss, more=[short])
+    with pytest.raises(UserError, match="not even 1 fits"):
+        train(store, tmp_path / "wm", loss=SelfForwarded(depth=1), world_model={"network": NODE, "chunk": 12})
+    assert not (tmp_path / "wm").exists()
+    train(store, tmp_path / "wm", steps=1, loss=SelfRollout(depth=5, perceptual_weight=0))
 
 
 def test_a_stored_target_outside_the_trusted_packages_is_never_imported(trained, tmp_path):
