@@ -76,6 +76,7 @@ def run(
     design = world_model if isinstance(world_model, Design) else Design(**world_model)
     shares, _, inputs = open_shares(stores)
     opened = {name: EpisodeStore.open(path) for name, path in held_out.items()}
+    check_held_out(opened, horizon, episodes, timing)
     inputs |= {f"held_out.{name}": store.fingerprint() for name, store in opened.items()}
     config = {"task": task, "world_model": vars(design), "loss": asdict(loss), "stores": [share.settings() for share in shares]}
     config |= {"seconds": seconds, "batch_size": batch_size, "optim": asdict(optim), "timing": asdict(timing)}
@@ -126,11 +127,30 @@ def plan(path: Path, learners: Mapping[str, Learner], optim: OptimConfig, second
     return steps
 
 
-def turns(models: Mapping[str, WorldModel], store: EpisodeStore, timing: Timing) -> dict[str, np.ndarray]:
-    """Return frames per second f64 [turns] of each model, rolling the same episodes in turn."""
+def check_held_out(opened: Mapping[str, EpisodeStore], horizon: int, episodes: int | None, timing: Timing) -> None:
+    """Raise UserError where no held-out store is given, or one has too few episodes as long as what is measured after the training."""
+    if not opened:
+        raise UserError("held_out names none; give held_out='{expert: data/held_out, ...}'")
+    fidelity.check([], horizon)
+    for name, store in opened.items():
+        fidelity.long_enough(store, horizon, episodes, name)
+    timed(next(iter(opened.values())), timing)
+
+
+def timed(store: EpisodeStore, timing: Timing) -> list[int]:
+    """Return the numbers of the episodes to be rolled against the clock, at most ``timing.episodes``; raise UserError if there is none."""
     numbers = [i for i in range(len(store)) if store.lengths[i] >= timing.frames][: timing.episodes]
     if not numbers:
-        raise UserError(f"{store.path} has no episode of timing.frames={timing.frames} steps; record longer ones or lower it")
+        raise UserError(
+            f"{store.path} has no episode of timing.frames={timing.frames} steps, the longest has {max(store.lengths, default=0)}; record "
+            "longer ones or lower it"
+        )
+    return numbers
+
+
+def turns(models: Mapping[str, WorldModel], store: EpisodeStore, timing: Timing) -> dict[str, np.ndarray]:
+    """Return frames per second f64 [turns] of each model, rolling the same episodes in turn."""
+    numbers = timed(store, timing)
     group = [store.episode(numbers[i % len(numbers)]) for i in range(timing.episodes)]
     obs = Obs(
         {camera: np.stack([e.frames[camera][:1] for e in group]) for camera in group[0].frames},
