@@ -16,7 +16,7 @@ class Regimes:
     """Maps an episode to {"free" | "contact" | "grasped": bool [T+1]}; every row is in exactly one.
 
     With ``camera`` also "occluded": rows in which its mask, the camera "<camera>_mask" of a store recorded with env.masks=true, has no
-    pixel that shows the object. It is left out where the store has no such camera.
+    pixel that shows the object.
     """
 
     camera: str | None = None
@@ -38,5 +38,11 @@ class Regimes:
         grasped = near & (place[:, 2] - place[0, 2] > self.lifted)
         contact = (near | moving) & ~grasped
         masks = {"free": ~(contact | grasped), "contact": contact, "grasped": grasped}
-        seen = episode.frames.get(f"{self.camera}{MASK}")
-        return masks if seen is None else {**masks, "occluded": ~seen[..., MASK_CHANNELS["object"]].any((1, 2))}
+        if self.camera is None:
+            return masks
+        if (name := self.camera + MASK) not in episode.frames:
+            raise UserError(
+                f"regimes.camera={self.camera} tells occluded frames by camera {name!r}, found {', '.join(episode.frames) or 'no camera'}; "
+                "record with env.masks=true or leave regimes.camera out"
+            )
+        return {**masks, "occluded": ~episode.frames[name][..., MASK_CHANNELS["object"]].any((1, 2))}

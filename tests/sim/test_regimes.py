@@ -39,7 +39,11 @@ def test_occlusion_needs_the_mask_of_the_camera(carried):
     mask[:30, 1, 1, 1] = 255
     mask[:, 2, 2, 0] = 255  # the gripper is always in view
     seen = replace(carried, frames={"wrist_mask": mask})
-    assert "occluded" not in tabletop.Regimes("external")(seen) and "occluded" not in tabletop.Regimes()(seen)
+    assert "occluded" not in tabletop.Regimes()(seen)
+    with pytest.raises(UserError, match=r"regimes.camera=external .* 'external_mask', found wrist_mask; record with env.masks=true"):
+        tabletop.Regimes("external")(seen)
+    with pytest.raises(UserError, match=r"found no camera; "):
+        tabletop.Regimes("wrist")(carried)
     assert tabletop.Regimes("wrist")(seen)["occluded"].tolist() == [False] * 30 + [True] * 41
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from robowm.data.store import EpisodeStore
@@ -80,8 +80,12 @@ def check_stores(
     horizon: int,
     episodes: int | None,
     regimes: Regimes | None,
+    drawn: Sequence[str] | None = None,
 ) -> None:
-    """Refuse stores whose names, lengths, starts or contents cannot be used, and held-out stores that something trains on."""
+    """Refuse stores whose names, lengths, starts or contents cannot be used, and held-out stores that something trains on.
+
+    ``drawn`` are the cameras of the episodes that the bench will record from the starts of the first store; None: it records none.
+    """
     if not stores:
         raise UserError("stores names none; give stores='{expert: data/held_out, ...}'")
     for name, store in stores.items():
@@ -97,4 +101,7 @@ def check_stores(
             if other.fingerprint() == store.fingerprint():
                 raise UserError(f"{key} ({other.path}) is the held-out store {name!r} as well; train the reader of actions on others")
         if regimes is not None:
-            regimes(store.episode(int(numbers[0])))
+            episode = store.episode(int(numbers[0]))
+            regimes(episode)
+            if drawn is not None and name == next(iter(stores)):
+                regimes(replace(episode, frames={camera: episode.frames[camera] for camera in drawn if camera in episode.frames}))

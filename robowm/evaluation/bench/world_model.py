@@ -93,7 +93,8 @@ def run(
     trained = {f"train_stores.{i}": EpisodeStore.open(share["path"]) for i, share in enumerate(train_stores)}
     if counterfactual and env is None:
         raise UserError(f"counterfactual={counterfactual} executes actions in the simulator; give env=... or set counterfactual=null")
-    check_stores(opened, trained, horizon, episodes, regimes)
+    drawn = None if env is None or counterfactual == 0 else list(env.spec()["cameras"])
+    check_stores(opened, trained, horizon, episodes, regimes, drawn)
     models = {arm.model: load(arm.path, temperature=arm.temperature) for arm in arms if arm.temperature == temperatures[0]}
     cameras = shared_cameras({name: model.cameras for name, model in models.items()})
     inputs = {f"world_models.{name}": model.name for name, model in models.items()}
@@ -107,7 +108,7 @@ def run(
         return json.loads((output_dir / SUMMARY).read_text())
     reader = train_reader(inverse, train_stores, cameras, output_dir / "inverse_dynamics") if trained else None
     first, held_out = next(iter(opened)), dict(opened)
-    if env is not None and counterfactual != 0:
+    if drawn is not None:
         numbers = fidelity.long_enough(opened[first], horizon, counterfactual or episodes, first)
         held_out[COUNTERFACTUAL] = record_counterfactuals(env, opened[first], numbers, horizon, output_dir / COUNTERFACTUAL)
     units = _units(output_dir / "units", arms, held_out, lru_cache(maxsize=1)(load), settings, regimes, reader)

@@ -197,3 +197,20 @@ def smaller(path, **settings):
     if model.name == "lively":
         model.cameras = {"external": (16, 16)}
     return model
+
+
+def test_a_regime_that_the_episodes_to_be_recorded_will_not_have_is_refused_before_work_begins(stores, tmp_path):
+    class Blind:
+        n, fps, task_name = 2, 10.0, TASK
+
+        def spec(self):
+            return {"cameras": {"external": (32, 32)}}
+
+    def seen_by_the_wrist(episode):
+        if "wrist" not in episode.frames:
+            raise UserError("the wrist camera is missing")
+        return halves(episode)
+
+    with pytest.raises(UserError, match="the wrist camera is missing"):
+        compare(stores, tmp_path / "out", regimes=seen_by_the_wrist, env=Blind())
+    assert not (tmp_path / "out").exists()
