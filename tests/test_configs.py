@@ -303,3 +303,19 @@ def test_a_wheel_finds_the_configs_inside_the_package(tmp_path, monkeypatch):
     (package / "configs" / "app.yaml").write_text("")
     monkeypatch.setattr(robowm, "__file__", str(package / "__init__.py"))
     assert config_folder() == Path(package / "configs")
+
+
+@pytest.mark.parametrize("experiment", ["world_model_discs", "world_model_tabletop", "world_model_metaworld"])
+def test_the_windows_that_the_documents_name_are_the_configs_ones(experiment):
+    from robowm.rl.experience import Sampling
+    from robowm.world_model.self_forcing import SelfForwarded, SelfRollout
+
+    subject = OmegaConf.create(composed("flywheel", f"experiment={experiment}")["subject"])
+    chunk = composed("train-world-model", f"world_model={subject.world_model}")["world_model"]["chunk"]
+    assert (chunk, composed("evaluate-world-model")["horizon"]) == (4, 60)
+    windows = [chunk * loss(depth=subject.further.depth).chunks for loss in (SelfRollout, SelfForwarded, Sampling)]
+    assert windows == [24, 28, 28] and [round(60 / window, 1) for window in windows[:2]] == [2.5, 2.1]
+    said = " ".join((CONFIGS.parent / "docs" / "results.md").read_text().split("<!-- results: begin")[0].split())
+    assert all(
+        text in said for text in (experiment, "self_rollout 24 frames", "up to 28", "2.5 and 2.1 times the window", "15 times its window")
+    )
