@@ -253,6 +253,25 @@ def test_a_bench_against_diffusers_measures_speed_and_fidelity_of_both(made, tmp
     assert ("robowm", "diffusers") in {(pair["a"], pair["b"]) for pair in found["pairs"]}
 
 
+def test_a_world_model_with_a_lag_is_measured_chunk_by_chunk_and_by_a_rolling_window(made, tmp_path):
+    words = [
+        "train-world-model",
+        "size=debug",
+        "world_model=sampled",
+        "world_model.lag=1",
+        "loss.own_levels=0.5",
+        "loss.perceptual_weight=0",
+    ]
+    robowm(*words, f"stores=[{{path: {made('demos')}}}]", f"output_dir={tmp_path / 'wm'}")
+    words = ["evaluate-world-model", "size=debug", "task=t/t", f"stores={{open_loop: {made('held_out')}}}", "horizon=8", "controls=[]"]
+    found = {}
+    for name, more in (("plain", []), ("rolling", ["world_model._target_=robowm.world_model.rolling_window.load_rolling_world_model"])):
+        folder = tmp_path / name
+        robowm(*words, *more, f"world_model.path={tmp_path / 'wm'}", f"arm={name}", f"output_dir={folder}")
+        found[name] = {row["metric"]: row["value"] for row in json.loads((folder / "world_model.json").read_text())["rows"]}
+    assert found["plain"].keys() == found["rolling"].keys() and found["plain"] != found["rolling"]
+
+
 def test_counterfactual_actions_without_a_simulator_are_one_line(made, tmp_path, capfd):
     words = ["bench", "size=debug", "task=t/t", f"world_models={{a: {made('world_model')}}}", f"stores={{x: {made('held_out')}}}"]
     assert main([*words, "counterfactual=2", f"output_dir={tmp_path / 'out'}"]) == 2

@@ -19,9 +19,9 @@ def together(steps: int, frames: int) -> Tensor:
 def staggered(steps: int, frames: int, lag: int) -> Tensor:
     """Return levels [steps + lag (F - 1) + 1, F]: each frame takes ``steps`` steps and starts ``lag`` steps after the one before it.
 
-    With ``lag`` 1 noise grows with the distance into the future and a window of ``steps`` frames rolls forward (the pyramid of Diffusion
-    Forcing, Chen et al. 2024; Rolling Diffusion, Ruhe et al. 2024; Rolling Forcing, arXiv 2509.25161); with ``lag`` = ``steps`` one frame
-    is finished after the other. A network for such tables has seen frames with levels of their own in training.
+    With ``lag`` 1 noise grows with the distance into the future (the pyramid of Diffusion Forcing, Chen et al. 2024); with ``lag`` =
+    ``steps`` one frame is finished after the other. All F frames are finished together at the end: the stairs stay within one chunk, see
+    ``rolling`` for those that go on. A network for such tables has seen frames with levels of their own in training.
     """
     if steps < 1:
         raise UserError(f"sampling_steps={steps}; it must be at least 1")
@@ -29,6 +29,21 @@ def staggered(steps: int, frames: int, lag: int) -> Tensor:
         raise UserError(f"lag={lag}; frames start 0 or more sampling steps after each other")
     taken = torch.arange(steps + lag * (frames - 1) + 1)[:, None] - lag * torch.arange(frames)
     return 1 - taken.clamp(0, steps) / steps
+
+
+def rolling(steps: int, frames: int, lag: int) -> tuple[Tensor, Tensor]:
+    """Return two parts of ``staggered``: levels [steps - lag + 1, F] from noise onto the stairs, [lag + 1, F] that finish a first frame.
+
+    The second ends one frame further than it began: without its first frame, and with one of noise behind the last, a window stands where
+    it stood, so the same part finishes frame after frame, without an end (Rolling Diffusion, Ruhe et al. 2024).
+    """
+    if not 1 <= lag <= steps <= lag * frames:
+        raise UserError(
+            f"a rolling window of {frames} frames takes world_model.lag from {-(-steps // frames)} to {steps} with {steps} sampling steps, "
+            f"found {lag}; train with such a lag and loss.own_levels=0.5, or change sampling_steps"
+        )
+    table = staggered(steps, frames, lag)
+    return table[: steps - lag + 1], table[steps - lag : steps + 1]
 
 
 def check_schedule(levels: Tensor) -> None:

@@ -6,7 +6,7 @@ which others are predicted beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,8 +78,9 @@ class LoadedWorldModel:
             raise UserError(f"infer_width={infer_width}; it must be at least 1")
         self.name, self.net, self.chunk = name, net, net.design.chunk
         self.cameras, self.tasks = dict(net.layout.cameras), tuple(tasks)
-        self._width, self._temperature = infer_width, temperature
-        self._schedule = net.design.schedule(sampling_steps)
+        self.width, self._temperature = infer_width, temperature
+        self.steps = net.design.sampling_steps if sampling_steps is None else sampling_steps
+        self._schedule = net.design.schedule(self.steps)
         self._device = net.pinned_mask.device
 
     def start(self, obs: Obs) -> RollMemory:
@@ -98,39 +99,57 @@ class LoadedWorldModel:
 
     def predict(self, memory: RollMemory, actions: np.ndarray, rngs: Sequence[np.random.Generator]) -> tuple[Obs, RollMemory]:
         """See WorldModel. Fewer than ``chunk`` actions (an episode's end) are filled up with the last; rows past them are dropped."""
-        actions = self._checked(actions, len(memory))
+        actions = self.checked(actions, len(memory), self.chunk)
         keep = actions.shape[1]
-        padded = np.concatenate([actions, actions[:, -1:].repeat(self.chunk - keep, 1)], 1)
-        action = torch.from_numpy(self.net.normalize_action.normalize(padded)).to(self._device)
-        noise = np.stack([rng.standard_normal((self.chunk, self.net.layout.dim), np.float32) for rng in rngs])
-        noise = torch.from_numpy(noise).mul_(self._temperature).to(self._device)
-        rows = self.net.layout.rounded(self._sample(memory, action, noise)[:, :keep])
+        action = self.normalized(np.concatenate([actions, actions[:, -1:].repeat(self.chunk - keep, 1)], 1))
+        rows = self.net.layout.rounded(self._sample(memory, action, self.noise(rngs, self.chunk))[:, :keep])
+        return self.shown(rows, memory.task), memory.push(rows)
+
+    def context(self, memory: RollMemory) -> Tensor:
+        """Return the context rows [N, C, D] that the network sees."""
+        return torch.cat([memory.first[:, None], memory.recent], 1) if self.net.design.pinned else memory.recent
+
+    def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Tensor:
+        """Return the next noise [N, rows, D] of each episode, at the temperature asked for."""
+        noise = np.stack([rng.standard_normal((rows, self.net.layout.dim), np.float32) for rng in rngs])
+        return torch.from_numpy(noise).mul_(self._temperature).to(self._device)
+
+    def normalized(self, actions: np.ndarray) -> Tensor:
+        """Return ``actions`` f32 [N, H, A] as the network takes them."""
+        return torch.from_numpy(self.net.normalize_action.normalize(actions)).to(self._device)
+
+    def shown(self, rows: Tensor, task: tuple[str, ...]) -> Obs:
+        """Return ``rows`` [N, H, D] as observations."""
         state = self.net.normalize_state.unnormalize(self.net.layout.state(rows)).cpu().numpy()
-        frames = {camera: values.cpu().numpy() for camera, values in self.net.layout.frames(rows).items()}
-        return Obs(frames, state, None, memory.task), memory.push(rows)
+        return Obs({camera: values.cpu().numpy() for camera, values in self.net.layout.frames(rows).items()}, state, None, task)
 
     @torch.inference_mode()
     def _sample(self, memory: RollMemory, action: Tensor, noise: Tensor) -> Tensor:
-        """Return rows [N, F, D], computed ``infer_width`` episodes at a time."""
-        rows = torch.cat([memory.first[:, None], memory.recent], 1) if self.net.design.pinned else memory.recent
+        """Return rows [N, F, D], computed ``width`` episodes at a time."""
         found = []
-        for i in range(0, len(rows), self._width):
-            part = [x[i : i + self._width] for x in (rows, action, noise)]
-            count = len(part[0])
-            context, action_, noise_ = (torch.cat([x, x[-1:].expand(self._width - count, *x.shape[1:])]) for x in part)
+        for count, (context, action_, noise_) in width_parts(self.width, self.context(memory), action, noise):
             clean = torch.zeros(context.shape[:2], device=self._device)
             conditioned = Context(context, clean, action_)
             found.append(sample(lambda x, level, c=conditioned: self.net.x0(x, level, c), noise_, self._schedule)[:count])
         return torch.cat(found)
 
-    def _checked(self, actions: np.ndarray, n: int) -> np.ndarray:
+    def checked(self, actions: np.ndarray, n: int, longest: int) -> np.ndarray:
+        """Return ``actions`` as f32 [n, H, A] with 1 <= H <= ``longest``; anything else is a UserError."""
         actions = np.asarray(actions, np.float32)
         dim = len(self.net.normalize_action.low)
-        if actions.ndim != 3 or actions.shape[::2] != (n, dim) or not 1 <= actions.shape[1] <= self.chunk:
-            raise UserError(f"world model {self.name}: actions have shape {actions.shape}, expected [{n}, 1..{self.chunk}, {dim}]")
+        if actions.ndim != 3 or actions.shape[::2] != (n, dim) or not 1 <= actions.shape[1] <= longest:
+            raise UserError(f"world model {self.name}: actions have shape {actions.shape}, expected [{n}, 1..{longest}, {dim}]")
         if not np.isfinite(actions).all():
             raise UserError(f"world model {self.name}: actions hold NaN or infinity for episode {np.argwhere(~np.isfinite(actions))[0][0]}")
         return actions
+
+
+def width_parts(width: int, *tensors: Tensor) -> Iterator[tuple[int, list[Tensor]]]:
+    """Cut ``tensors`` [N, ...] into parts of ``width`` episodes; yield how many of a part are real, and it with its last one repeated."""
+    for i in range(0, len(tensors[0]), width):
+        part = [x[i : i + width] for x in tensors]
+        count = len(part[0])
+        yield count, [torch.cat([x, x[-1:].expand(width - count, *x.shape[1:])]) for x in part]
 
 
 def seal(
