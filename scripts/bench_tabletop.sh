@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Benches of the tabletop study's world models: results/world_model_peer.json and results/world_model_bench.json, 45 minutes of one core.
+# Benches of the tabletop study's world models: results/world_model_peer.json, _bench.json and _long.json, 100 minutes of one core.
 # First, for models and episodes of one training seed (70 minutes of one core):
 #   robowm flywheel experiment=world_model_tabletop train_seed=1
 set -euo pipefail
@@ -25,3 +25,16 @@ robowm bench suite=world_model size=small episodes=200 train_seed=1 task=tableto
   "world_models=$models" "stores=$held_out" "train_stores=$seen" \
   "regimes={_target_: sim.tabletop.Regimes, camera: wrist}" output_dir=outputs/world_model_bench
 publish world_model_bench
+
+# 112 frames are four times the 28 that the longest training windows have; the study above has 60.
+first=110000
+for set in expert perturbed open_loop; do
+  robowm rollout size=small env=tabletop/push_hidden actor=$set purpose=evaluation first_seed=$first episodes=200 max_steps=112 \
+    stop_after_success=null output_dir=outputs/world_model_long_$set
+  first=$((first + 500))
+done
+robowm bench suite=world_model size=small episodes=200 horizon=112 train_seed=1 task=tabletop/push_hidden controls='[copy_last]' \
+  "world_models=$models" \
+  "stores={expert: outputs/world_model_long_expert, perturbed: outputs/world_model_long_perturbed, open_loop: outputs/world_model_long_open_loop}" \
+  long_roll.frames=0 output_dir=outputs/world_model_long
+publish world_model_long

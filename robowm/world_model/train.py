@@ -52,7 +52,8 @@ def run(
     output_dir = Path(output_dir)
     design = world_model if isinstance(world_model, Design) else Design(**world_model)
     if design.lag > 0 and not loss.own_levels:
-        raise UserError(f"world_model.lag={design.lag} samples rows at noise levels of their own; train with them too: loss.own_levels=0.5")
+        own = "loss.supervised.own_levels" if isinstance(loss, SelfForwarded) else "loss.own_levels"
+        raise UserError(f"world_model.lag={design.lag} samples rows at noise levels of their own; train with them too: {own}=0.5")
     shares, opened, inputs = open_shares(stores)
     if isinstance(loss, TeacherForcing):
         check_fits(shares, "world_model.chunk", design.chunk, 1)
