@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -133,8 +134,10 @@ def _post_trained(pairs: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Rewrite the pages below the current folder from results/."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Rewrite the pages below the current folder from results/; ``words`` (default: the command line's) can only ask for help."""
+    form = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser("python -m robowm.report.readme", description=__doc__, formatter_class=form).parse_args(words)
     for page in PAGES:
         write_text(Path(page), rewrite(Path(page).read_text(), committed(Path("results"), page), page))
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from robowm.errors import UserError
-from robowm.report.readme import BEGIN, END, PAGES, committed, rewrite, tables
+from robowm.report.readme import BEGIN, END, PAGES, committed, main, rewrite, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,3 +68,18 @@ def test_only_what_stands_between_the_markers_changes():
     assert rewrite(f"a {BEGIN}old{END} b", []).startswith(f"a {BEGIN}\n")
     with pytest.raises(UserError, match="markers"):
         rewrite("no markers", [])
+
+
+@pytest.mark.parametrize("words, code", [(["--help"], 0), (["results"], 2)])
+def test_help_and_words_that_mean_nothing_change_no_page(words, code, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    for page in PAGES:
+        (tmp_path / page).parent.mkdir(exist_ok=True)
+        (tmp_path / page).write_text(f"before\n{BEGIN}\nold\n{END}\n")
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == code and "usage: python -m robowm.report.readme" in "".join(capsys.readouterr())
+    assert all("old" in (tmp_path / page).read_text() for page in PAGES)
+    main([])
+    assert not any("old" in (tmp_path / page).read_text() for page in PAGES)
