@@ -33,6 +33,7 @@ caption { text-align: left; padding-bottom: .3rem; }
 th, td { text-align: left; padding: .3rem 1.1rem .3rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; white-space: nowrap; }
 th { font-weight: 600; }
 td.n, th.n { text-align: right; white-space: normal; }
+td.n span { white-space: nowrap; }
 .wide th:first-child { position: sticky; left: 0; background: var(--paper); }
 tbody th { font-weight: 400; white-space: normal; min-width: 11rem; }
 td.long { white-space: normal; min-width: 14rem; }
@@ -95,7 +96,8 @@ def anchor(heading: str) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", words: Sequence[int] = (0,)) -> str:
     """Return a table whose first column names the row; all but the columns ``words`` are numbers. Cells are escaped.
 
-    Where it would be too wide, an interval goes below its number, and the first column stays while the others scroll.
+    Numbers and intervals never break inside. Where it would be too wide, an interval goes below its number, and the first column stays
+    while the others scroll.
     """
 
     def classes(i: int) -> str:
@@ -112,7 +114,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = 
 
 
 def _number(cell: str) -> str:
-    return escape(cell).replace(" ", "&nbsp;").replace("&nbsp;[", " [")
+    """Return a number and its interval as parts that never break inside: browsers break ``1.2e-07`` after its hyphen, too."""
+    return " ".join(f"<span>{part}</span>" for part in escape(cell).replace(" [", "\n[").split("\n") if part)
 
 
 def figure(content: str, caption: str = "") -> str:

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from robowm.report import models
+from robowm.report import html, models
 from robowm.report.page import build
 from robowm.report.study import Study
 from tests.report.synthetic import pair, results, row, study
@@ -41,6 +41,11 @@ def outline(page):
     found.feed(page)
     assert found.open == []
     return found
+
+
+def cells(table):
+    """The text of every cell but the first of each row."""
+    return [re.sub("<[^>]*>", "", cell) for cell in re.findall("<td[^>]*>(.*?)</td>", table)]
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +96,9 @@ def test_a_table_of_models_runs_down_its_longer_side_and_a_win_is_the_better_one
     found = {"rows": rows, "pairs": [lower]}
     table = models.fidelity_table(found, "t/x")
     assert table.count("<tr>") == 4 and "lpips, wrist" in table.partition("</thead>")[0] and "n = 9" in table
-    cells = re.findall(r"<td[^>]*>([^<]*)", models.comparisons(found, "t/x"))
-    assert cells[2:] == ["75.0&nbsp;%", "25.0&nbsp;%", "0.500", "500", "better"]
+    assert cells(models.comparisons(found, "t/x"))[2:] == ["75.0 %", "25.0 %", "0.500", "500", "better"]
     uneven = models.fidelity_table({"rows": [*rows, {**row("t/x", "rl@t0.4", "lpips/wrist@mean", 0.2), "n": 1000}], "pairs": []}, "t/x")
-    counts = [re.findall(r"<td[^>]*>([^<]*)", line)[-1] for line in uneven.split("<tr>")[2:]]
+    counts = [cells(line)[-1] for line in uneven.split("<tr>")[2:]]
     assert "n =" not in uneven and counts == ["9", "9", "1,000", "9"], "an n beside each arm where they differ"
     one = models.fidelity_table({"rows": rows[:1], "pairs": []}, "t/x")
     assert "base" in one.partition("</thead>")[0], "one arm, one metric: metrics run down"
@@ -121,3 +125,10 @@ def test_nothing_here_imports_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_numbers_p_values_and_intervals_never_break_inside_a_cell():
+    body = html.table(["of", "value", "95 %", "p"], [["psnr", "+0.40 [+0.30, +0.50]", "[+0.30, +0.50]", "1.2e-07"]])
+    assert "<span>+0.40</span> <span>[+0.30, +0.50]</span>" in body, "an interval may go below its number"
+    assert '<td class="n"><span>[+0.30, +0.50]</span></td><td class="n"><span>1.2e-07</span></td>' in body
+    assert "td.n span { white-space: nowrap; }" in html.CSS
