@@ -26,7 +26,27 @@ from robowm.report.study import (
     task_and_actions,
     tasks,
 )
-from robowm.report.style import BLUE, GREEN, GREY, INK, ORANGE, PAPER, PURPLE, RULE, SKY, VERMILION, house_style, new_figure, quiet, to_png
+from robowm.report.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    OLIVE,
+    ORANGE,
+    PAPER,
+    PURPLE,
+    ROSE,
+    RULE,
+    SKY,
+    TEAL,
+    VERMILION,
+    VIOLET,
+    WINE,
+    house_style,
+    new_figure,
+    quiet,
+    to_png,
+)
 from robowm.report.words import percent
 
 if TYPE_CHECKING:
@@ -39,14 +59,10 @@ WIDE = 9.0  # inches, a film strip
 SHOWN = 13  # pictures in a film strip
 README_BYTES = 300_000
 
-_MODEL_STYLES = {  # arm: colour, dashes, label
-    "world_model": (BLUE, "-", "world model"),
-    "copy_last": (GREY, "--", "copy last frame"),
-    "shuffled_actions": (VERMILION, ":", "shuffled actions"),
-    "zero_actions": (ORANGE, ":", "no motion asked"),
-}
-_OTHER_MODELS = (BLUE, GREEN, PURPLE, SKY, INK)  # in the order of their arms, ...
-_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 4)))  # ... which then come round again
+_CONTROL_DASHES = {"copy_last": "--", "shuffled_actions": ":", "zero_actions": "-."}  # in grey: what models are measured against
+_DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), (0, (1, 4)))  # of as many colours each, unlike each other to any reader
+_COLOURS = ((BLUE, VERMILION, GREEN, INK), (PURPLE, ORANGE, SKY, WINE), (OLIVE, ROSE, TEAL, VIOLET))  # which come round again after these
+_CROWD = 6  # curves; of more, bands are fainter and the panel is taller
 _METRIC_LABELS = {"psnr": "PSNR (dB), higher is better", "ssim": "SSIM, higher is better", "lpips": "LPIPS, lower is better"}
 
 
@@ -112,30 +128,46 @@ def curve_figure(curves: Sequence[Curve], metric: str, camera: str, fps: float |
     """Draw one metric of one camera over the horizon, one line per arm; other sampling temperatures stand in the tables alone."""
     curves = [curve for curve in curves if "@t" not in curve.arm] or curves
     with house_style():
-        figure = new_figure(PANEL, 2.1 + 0.2 * np.ceil(len(curves) / _columns(curves)))
+        height = 3.1 if len(curves) > _CROWD else 2.1
+        figure = new_figure(PANEL, height + 0.2 * np.ceil(len(curves) / _columns(curves)))
         draw_curves(figure.subplots(), curves, fps)
         figure.axes[0].set_title(f"{camera}: {_METRIC_LABELS.get(metric, metric)}", fontsize=9)
     return figure
 
 
 def draw_curves(axes: Axes, curves: Sequence[Curve], fps: float | None = None) -> None:
-    """Draw ``curves`` of one metric and camera."""
-    others = [curve.arm for curve in curves if curve.arm not in _MODEL_STYLES]
-    styles = {arm: (_OTHER_MODELS[i % len(_OTHER_MODELS)], _DASHES[i // len(_OTHER_MODELS)], arm) for i, arm in enumerate(others)}
+    """Draw ``curves`` of one metric and camera, with the legend below the axes."""
+    styles = curve_styles([curve.arm for curve in curves])
     for curve in curves:
-        colour, dashes, label = _MODEL_STYLES.get(curve.arm) or styles[curve.arm]
+        colour, dashes = styles[curve.arm]
         if curve.low is not None and curve.high is not None:
-            axes.fill_between(curve.frame, curve.low, curve.high, color=colour, alpha=0.16, linewidth=0)
-        axes.plot(curve.frame, curve.value, linestyle=dashes, color=colour, label=label)
+            axes.fill_between(curve.frame, curve.low, curve.high, color=colour, alpha=0.07 if len(curves) > _CROWD else 0.16, linewidth=0)
+        axes.plot(curve.frame, curve.value, linestyle=dashes, color=colour, label=curve.arm)
     quiet(axes, "y")
     axes.margins(x=0.02)
     axes.set_xlabel("predicted frame" if not fps else f"predicted frame ({fps:g} a second)")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=_columns(curves), handlelength=1.8, columnspacing=1.2)
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.2 if len(curves) <= _CROWD else -0.14),
+        ncols=_columns(curves),
+        handlelength=2.2,
+        columnspacing=1.2,
+    )
+
+
+def curve_styles(arms: Sequence[str]) -> dict[str, tuple[str, Any]]:
+    """Return {arm: (colour, dashes)}: grey for controls; twelve models have a colour of their own, those of like colours other dashes."""
+    models = [arm for arm in dict.fromkeys(arms) if arm not in _CONTROL_DASHES]
+    styles = {arm: (GREY, dashes) for arm, dashes in _CONTROL_DASHES.items() if arm in arms}
+    for i, arm in enumerate(models):
+        group, place = divmod(i, len(_COLOURS[0]))
+        styles[arm] = (_COLOURS[group % len(_COLOURS)][place], _DASHES[group % len(_DASHES)])
+    return styles
 
 
 def _columns(curves: Sequence[Curve]) -> int:
     """Return the legend's columns: long names stand two abreast."""
-    return 3 if len(curves) <= len(_MODEL_STYLES) else 2
+    return 3 if len(curves) <= len(_CONTROL_DASHES) else 2
 
 
 def reliability_figure(reliability: Reliability) -> Figure:

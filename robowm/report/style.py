@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 INK, RULE, PAPER = "#1c2126", "#d4d8dd", "#fefefe"
 BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9"  # Okabe and Ito (2008)
+WINE, OLIVE, ROSE, TEAL, VIOLET = "#aa3377", "#999933", "#ee6677", "#44aa99", "#8073ac"  # where those run out: Tol; Brewer
 GREY = "#7d858e"
 _PAGE_COLOURS = {INK: "currentColor", RULE: "var(--rule)", PAPER: "var(--paper)", BLUE: "var(--accent)"}  # in SVG, see `to_svg`
 

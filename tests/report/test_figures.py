@@ -45,12 +45,23 @@ def test_many_arms_leave_room_for_their_curves_and_look_different():
     names = [f"arm{i}" for i in range(12)]
     curves = [Curve("t", name, "psnr", "top", np.arange(1, 4), np.ones(3)) for name in [*names, "arm0@t0.4"]]
     few, many = figures.curve_figure(curves[:3], "psnr", "top"), figures.curve_figure(curves, "psnr", "top")
-    lines = many.axes[0].get_lines()
-    assert [line.get_label() for line in lines] == names  # another temperature is not drawn
-    assert len({(line.get_color(), str(line.get_linestyle()), str(line._unscaled_dash_pattern)) for line in lines}) == 12
+    assert [line.get_label() for line in many.axes[0].get_lines()] == names  # another temperature is not drawn
     few.draw_without_rendering(), many.draw_without_rendering()
     heights = [figure.axes[0].get_position().height * figure.get_figheight() for figure in (few, many)]
     assert heights[1] > 0.8 * heights[0]
+
+
+def test_thirteen_arms_have_a_colour_each_and_twenty_a_look_each():
+    names = ["copy_last", *(f"arm{i}" for i in range(12)), "shuffled_actions"]
+    styles = figures.curve_styles(names)
+    assert len({colour for arm, (colour, _) in styles.items() if arm.startswith("arm")}) == 12
+    assert styles["copy_last"][0] == styles["shuffled_actions"][0] not in {styles[f"arm{i}"][0] for i in range(12)}
+    assert len(set(figures.curve_styles([*names, *(f"more{i}" for i in range(6))]).values())) == 20
+    curves = [Curve("t", name, "psnr", "top", np.arange(1, 4), np.ones(3)) for name in names]
+    (axes,) = figures.curve_figure(curves, "psnr", "top").axes
+    assert {line.get_label(): line.get_color() for line in axes.get_lines()} == {arm: colour for arm, (colour, _) in styles.items()}
+    axes.figure.draw_without_rendering()
+    assert axes.get_legend().get_window_extent().y1 < axes.get_window_extent().y0, "the legend covers no curve"
 
 
 @pytest.mark.parametrize(("length", "shown"), [(60, 13), (59, 13), (7, 13), (1, 13), (200, 9)])
