@@ -37,7 +37,7 @@ def fidelity_table(results: Mapping[str, Any], task: str) -> str:
         ratio = f", {model / baseline:.2f}x" if metric.startswith("lpips") and baseline else ""
         return f"{number(pair['diff'], metric, signed=True)} {interval(pair, signed=True)}{ratio}"
 
-    return _by_arm(rows, "mean over frames", {"model minus copy last": gain} if gains else {})
+    return _by_arm(rows, "mean over frames", {f"{_MODEL_ARMS[0]} minus {_MODEL_ARMS[1]}": gain} if gains else {})
 
 
 def comparisons(results: Mapping[str, Any], task: str) -> str:
@@ -131,7 +131,7 @@ def _by_arm(rows: Sequence[Mapping[str, Any]], what: str, more: Mapping[str, Any
     several = len({row["n"] for row in rows}) > 1
     metrics = dict.fromkeys(metric for _, metric in found)
     extra = more or {}
-    head = [what, *(arm.replace("_", " ") for arm in arms), *extra]
+    head = [what, *arms, *extra]
     body = [[_heading(metric), *(cell(arm, metric) for arm in arms), *(column(metric) for column in extra.values())] for metric in metrics]
     counts = [_count(row for row in rows if row["metric"] == metric) for metric in metrics]
     if len(arms) > len(metrics):

@@ -104,6 +104,13 @@ def test_a_table_of_models_runs_down_its_longer_side_and_a_win_is_the_better_one
     assert "base" in one.partition("</thead>")[0], "one arm, one metric: metrics run down"
 
 
+def test_arms_are_spelt_as_in_the_results(whole):
+    for name in ("copy_last", "shuffled_actions", "world_model"):
+        assert name in whole
+    for name in ("copy last", "shuffled actions", "no motion asked", "world model minus", ">world model<"):
+        assert name not in whole
+
+
 def test_text_from_a_run_cannot_break_the_page():
     found = results()
     found["notes"] = ['<script>alert("x")</script>']
