@@ -153,7 +153,7 @@ class EvalRow:
 
 @dataclass(frozen=True)
 class EvalPair:
-    """A paired difference a - b with its 95 % interval, the shares of pairs won and lost, and p of one against the other."""
+    """A paired difference a - b with its 95 % interval, the shares of its ``n`` starts won and lost, and p of one against the other."""
 
     task: str
     a: str

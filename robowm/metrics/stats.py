@@ -1,14 +1,18 @@
 """Intervals and paired comparisons for evaluation results. Pure numpy, seeded, vectorised.
 
-Letters: R training seeds, M start states of one training seed, D bootstrap draws. Every interval bounds 95 % unless told otherwise.
+Letters: R training seeds, M start states, K metrics, D bootstrap draws. Every interval bounds 95 % unless told otherwise.
 
-The two-level bootstrap (training seeds, then starts within each drawn seed) treats training seeds as the unit that a claim must generalise
-over. With two or three training seeds the upper level is itself poorly known, so such intervals are somewhat too narrow; n says so.
+What is resampled: start states, each with its outcomes of every training seed, since all training seeds run the same starts; and, where
+there are several, training seeds, over which a claim must generalise. Both are drawn at once (crossed, the pigeonhole bootstrap: Owen,
+2007), which takes noise that belongs to neither for a little more than it is. With two or three training seeds that level is itself
+poorly known, so such intervals may still be too narrow. A sign test counts each start once, by the sign of its mean difference over
+training seeds.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -23,7 +27,7 @@ CONFIDENCE = 0.95
 SMALL_SAMPLE = 100  # fewer starts than this are called a small sample (a rate near one half is then known to +- 10 points at best)
 _BLOCK = 4_000_000  # most counts held at a time while drawing
 
-Outcomes = Mapping[int, Mapping[int, float]]  # {training seed: {start seed: value}}
+Outcomes = Mapping[int, Mapping[int, float]]  # {training seed: {start seed: value}}; equal start seeds are the same start
 
 
 @dataclass(frozen=True)
@@ -37,16 +41,13 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class PairedDifference:
-    """Mean of a - b over pairs, the shares of pairs that a won and lost (ties count for neither) and the sign test's p over them."""
+class Signs:
+    """Of ``n`` starts, how many have a mean difference over training seeds above and below zero; ``p`` is their sign test's."""
 
-    diff: float
-    low: float
-    high: float
     n: int
-    wins: float
-    losses: float
-    p_sign: float
+    wins: int
+    losses: int
+    p: float
 
 
 def wilson(successes: int, n: int, confidence: float = CONFIDENCE) -> Interval:
@@ -66,50 +67,49 @@ def wilson(successes: int, n: int, confidence: float = CONFIDENCE) -> Interval:
 
 def bootstrap_mean(values: np.ndarray | Sequence[float], *, seed: int, draws: int = DRAWS, confidence: float = CONFIDENCE) -> Interval:
     """Return the mean of ``values`` [M] with its percentile bootstrap interval."""
-    return two_level_bootstrap([values], seed=seed, draws=draws, confidence=confidence)
+    return interval(_finite(values)[None], seed=seed, draws=draws, confidence=confidence)
 
 
-def two_level_bootstrap(
-    values: Sequence[np.ndarray | Sequence[float]], *, seed: int, draws: int = DRAWS, confidence: float = CONFIDENCE
-) -> Interval:
-    """Return the mean over training seeds of the mean over starts, with its percentile interval over seeds, then starts.
+def crossed_bootstrap(
+    values: np.ndarray, *, seed: int, draws: int = DRAWS, confidence: float = CONFIDENCE
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return mean, low and high f64 [K] of ``values`` f64 [R, M, K], nan where a training seed has no value of a start.
 
-    ``values``: R rows, one per training seed, each with its M starts (M may differ). Each draw takes R training seeds with replacement and,
-    afresh for each, M of that seed's starts with replacement. R = 1 is the ordinary bootstrap over starts.
+    The mean is over training seeds of their means over starts. Each draw takes M starts with replacement, the same for every training seed,
+    and R training seeds with replacement; R = 1 is the ordinary bootstrap over starts. nan where a metric has no value at all.
     """
-    rows = [_finite(row) for row in values]
-    if not rows:
-        raise UserError("an interval needs at least one training seed, found none; run an evaluation first")
+    known = np.isfinite(values)
+    filled = np.where(known, values, 0.0)
     rng = np.random.default_rng(seed)
-    resampled = np.stack([_resampled_means(row, draws, len(rows), rng) for row in rows])  # [R, D, R]: seed, draw, slot
-    chosen = rng.integers(len(rows), size=(draws, len(rows)))  # [D, R] the seed in each slot
-    means = resampled[chosen, np.arange(draws)[:, None], np.arange(len(rows))].mean(1)  # [D]
+    means = np.empty((draws, values.shape[2]))
+    block = max(1, _BLOCK // values.shape[1])
+    with np.errstate(invalid="ignore"):  # 0 / 0: a training seed without a value in a draw, or a draw without any
+        for first in range(0, draws, block):
+            size = min(block, draws - first)
+            starts, seeds = (_drawn(rng, size, values.shape[axis]) for axis in (1, 0))  # [D, M], [D, R] how often each
+            sums, counts = (np.tensordot(starts, side, (1, 1)) for side in (filled, known.astype(float)))  # [D, R, K]
+            of_seed = np.where(counts > 0, sums / counts, 0.0)
+            means[first : first + size] = (seeds[:, :, None] * of_seed).sum(1) / (seeds[:, :, None] * (counts > 0)).sum(1)
+        counts = known.sum(1)  # [R, K]
+        value = np.where(counts > 0, filled.sum(1) / counts, 0.0).sum(0) / (counts > 0).sum(0)
     tail = (1 - confidence) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
-    value = float(np.mean([row.mean() for row in rows]))
-    return Interval(value, min(float(low), value), max(float(high), value), sum(map(len, rows)))
+    with warnings.catch_warnings(action="ignore"):  # metrics without any value
+        low, high = np.nanquantile(means, [tail, 1 - tail], axis=0)
+    return value, np.minimum(low, value), np.maximum(high, value)
 
 
-def paired_difference(
-    a: Sequence[np.ndarray | Sequence[float]],
-    b: Sequence[np.ndarray | Sequence[float]],
-    *,
-    seed: int,
-    draws: int = DRAWS,
-    confidence: float = CONFIDENCE,
-) -> PairedDifference:
-    """Compare ``a`` with ``b``, both R rows of M values paired by position (same training seed, same start)."""
-    shapes = [[len(row) for row in side] for side in (a, b)]
-    if shapes[0] != shapes[1]:
-        raise UserError(
-            f"a paired comparison needs the same starts on both sides, found {shapes[0]} and {shapes[1]} starts per training seed"
-        )
-    differences = [_finite(x) - _finite(y) for x, y in zip(a, b, strict=True)]
-    interval = two_level_bootstrap(differences, seed=seed, draws=draws, confidence=confidence)
-    signs = np.sign(np.concatenate(differences))
-    wins, losses = int((signs > 0).sum()), int((signs < 0).sum())
-    n = interval.n
-    return PairedDifference(interval.value, interval.low, interval.high, n, wins / n, losses / n, sign_test(wins, losses))
+def interval(values: np.ndarray, *, seed: int, draws: int = DRAWS, confidence: float = CONFIDENCE) -> Interval:
+    """Return the mean of ``values`` f64 [R, M] with its crossed bootstrap; ``n`` counts (training seed, start) pairs, nan is none."""
+    mean, low, high = crossed_bootstrap(values[:, :, None], seed=seed, draws=draws, confidence=confidence)
+    return Interval(float(mean[0]), float(low[0]), float(high[0]), int(np.isfinite(values).sum()))
+
+
+def signs_of(differences: np.ndarray) -> Signs:
+    """Return the signs of ``differences`` f64 [R, M], each start once whatever the number of training seeds; one of nan alone is none."""
+    known = np.isfinite(differences)
+    total = np.where(known, differences, 0.0).sum(0)  # has the sign of the mean
+    wins, losses = int((total > 0).sum()), int((total < 0).sum())
+    return Signs(int(known.any(0).sum()), wins, losses, sign_test(wins, losses))
 
 
 def sign_test(wins: int, losses: int) -> float:
@@ -123,24 +123,27 @@ def sign_test(wins: int, losses: int) -> float:
 
 
 def outcome_row(task: str, arm: str, metric: str, outcomes: Outcomes, *, seed: int = 0) -> EvalRow:
-    """Return one row of results: the mean of ``outcomes`` over (training seed, start) pairs.
+    """Return one row of results: the mean of ``outcomes``, its interval over starts and training seeds; n counts pairs of both.
 
-    Shares of 0/1 outcomes get Wilson's interval with one training seed, or when all outcomes are equal (a bootstrap would claim certainty
-    there); everything else gets the two-level bootstrap.
+    Shares of 0/1 outcomes get Wilson's interval over starts with one training seed, or when all outcomes are equal (a bootstrap would claim
+    certainty there); everything else gets the crossed bootstrap.
     """
-    rows = [np.array(list(starts.values()), float) for starts in outcomes.values()]
-    pooled = np.concatenate(rows) if rows else np.zeros(0)
-    binary = bool(np.isin(pooled, (0.0, 1.0)).all())
-    if len(pooled) == 0 or (binary and (len(rows) == 1 or len(np.unique(pooled)) == 1)):
-        interval = wilson(int(pooled.sum()), len(pooled))
+    values = _grid(outcomes)
+    known = values[np.isfinite(values)]
+    binary = bool(np.isin(known, (0.0, 1.0)).all())
+    if binary and (len(values) <= 1 or len(np.unique(known)) == 1):
+        starts = values.shape[1]
+        share = wilson(round(np.nanmean(values) * starts) if starts else 0, starts)
+        found = Interval(share.value, share.low, share.high, len(known))
     else:
-        interval = two_level_bootstrap(rows, seed=seed)
-    return EvalRow(task, arm, metric, interval.value, interval.low, interval.high, interval.n)
+        found = interval(values, seed=seed)
+    return EvalRow(task, arm, metric, found.value, found.low, found.high, found.n)
 
 
 def outcome_pair(task: str, a: str, b: str, metric: str, outcomes_a: Outcomes, outcomes_b: Outcomes, *, seed: int = 0) -> EvalPair:
     """Return the paired difference a - b over identical (training seed, start) pairs; refuses sides that ran different ones.
 
+    The interval is over starts and training seeds (crossed bootstrap of the differences); n, wins, losses and p count each start once.
     An arm without training (one training seed only, such as an expert) is paired with every training seed of the other side.
     """
     outcomes_a, outcomes_b = _spread(outcomes_a, outcomes_b), _spread(outcomes_b, outcomes_a)
@@ -153,9 +156,10 @@ def outcome_pair(task: str, a: str, b: str, metric: str, outcomes_a: Outcomes, o
             raise UserError(
                 f"{task}: {a} and {b} (training seed {train_seed}) differ in {len(odd)} starts, first {min(odd)}; evaluate the same starts"
             )
-    sides = [[[side[r][s] for s in sorted(side[r])] for r in sorted(side)] for side in (outcomes_a, outcomes_b)]
-    pair = paired_difference(*sides, seed=seed)
-    return EvalPair(task, a, b, metric, pair.diff, pair.low, pair.high, pair.n, pair.wins, pair.losses, pair.p_sign)
+    differences = _grid(outcomes_a) - _grid(outcomes_b)
+    found, signs = interval(differences, seed=seed), signs_of(differences)
+    shares = (signs.wins / signs.n, signs.losses / signs.n)
+    return EvalPair(task, a, b, metric, found.value, found.low, found.high, signs.n, *shares, signs.p)
 
 
 def _spread(one: Outcomes, other: Outcomes) -> Outcomes:
@@ -166,16 +170,21 @@ def _spread(one: Outcomes, other: Outcomes) -> Outcomes:
     return one
 
 
-def _resampled_means(values: np.ndarray, draws: int, slots: int, rng: np.random.Generator) -> np.ndarray:
-    """Return [D, slots] means of M values drawn with replacement, through counts per distinct value."""
-    distinct, counts = np.unique(values, return_counts=True)
-    total = draws * slots
-    means = np.empty(total)
-    block = max(1, _BLOCK // len(distinct))
-    for first in range(0, total, block):
-        size = min(block, total - first)
-        means[first : first + size] = rng.multinomial(len(values), counts / len(values), size) @ distinct / len(values)
-    return means.reshape(draws, slots)
+def _grid(outcomes: Outcomes) -> np.ndarray:
+    """Return f64 [R, M] in the order of training and start seeds, nan where a training seed did not run a start."""
+    starts = {start: m for m, start in enumerate(sorted(set().union(*outcomes.values())))}
+    grid = np.full((len(outcomes), len(starts)), np.nan)
+    for r, train_seed in enumerate(sorted(outcomes)):
+        row = outcomes[train_seed]
+        numbers = np.array(list(row.values()), float)
+        grid[r, [starts[start] for start in row]] = _finite(numbers)
+    return grid
+
+
+def _drawn(rng: np.random.Generator, draws: int, count: int) -> np.ndarray:
+    """Return f64 [D, count], how often each of ``count`` things is taken in as many draws with replacement."""
+    taken = rng.integers(count, size=(draws, count)) + count * np.arange(draws)[:, None]
+    return np.bincount(taken.ravel(), minlength=draws * count).reshape(draws, count).astype(float)
 
 
 def _finite(values: np.ndarray | Sequence[float]) -> np.ndarray:

@@ -29,20 +29,24 @@ def classifier_rows(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
         task, hits = task_of(artefact, artefacts), counts["true_positive"]
         for metric, misses in (("precision", counts["false_positive"]), ("recall", counts["false_negative"])):
             if hits + misses:
-                cases = dict(enumerate([1.0] * hits + [0.0] * misses))
-                found.setdefault((task, f"{metric}/{CLASSIFIER}"), {})[number] = cases
+                _add(found.setdefault((task, f"{metric}/{CLASSIFIER}"), {}), number, [1.0] * hits + [0.0] * misses)
     return [asdict(outcome_row(task, CLASSIFIER, metric, cases)) for (task, metric), cases in found.items()]
 
 
 def false_success_rows(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
     """Return the share of imagined successes that fail when their actions are executed; each comparison counts as a training seed."""
-    found: dict[tuple[str, str], dict[int, dict[int, float]]] = {}  # {(task, arm): {artefact: {episode: failed}}}
+    found: dict[tuple[str, str], dict[int, dict[int, float]]] = {}  # {(task, arm): {artefact: {case: failed}}}
     for number, artefact in enumerate(of_kind(artefacts, IMAGINED)):
         claimed = [line for line in recover_lines(artefact.folder / "episodes.jsonl") if line["imagined"]]
         if claimed:
             label = (artefact.record["config"]["task"], artefact.record["config"]["arm"])
-            found.setdefault(label, {})[number] = {line["index"]: 1.0 - line["real"] for line in claimed}
+            _add(found.setdefault(label, {}), number, [1.0 - line["real"] for line in claimed])
     return [asdict(outcome_row(task, arm, "false_success/imagined", cases)) for (task, arm), cases in found.items()]
+
+
+def _add(cases: dict[int, dict[int, float]], number: int, values: Sequence[float]) -> None:
+    """Add an artefact's ``values`` to ``cases`` under numbers of their own, since artefacts share no case."""
+    cases[number] = dict(enumerate(values, start=sum(map(len, cases.values()))))
 
 
 def reliabilities(artefacts: Sequence[Artefact]) -> list[Reliability]:

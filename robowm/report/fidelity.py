@@ -1,12 +1,11 @@
 """Rows, paired differences and horizon curves of world models, from the per-episode lines of their evaluations.
 
-A line is ``{task, arm, train_seed, seed, values: {metric: number}}``; an episode may lack a metric. Intervals are a two-level bootstrap
-over training seeds (one world model each) and episodes, drawn once per arm and used for all metrics.
+A line is ``{task, arm, train_seed, seed, values: {metric: number}}``; an episode may lack a metric. Intervals are a crossed
+bootstrap over training seeds (one world model each) and starts (robowm/metrics/stats.py), drawn once per arm and used for all metrics.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from robowm.errors import UserError
 from robowm.jsonl import recover_lines
-from robowm.metrics.stats import CONFIDENCE, sign_test
+from robowm.metrics.stats import crossed_bootstrap, signs_of
 from robowm.report.folders import Artefact, of_kind
 from robowm.report.study import Curve, Strip
 from robowm.types import EvalPair, EvalRow
@@ -52,7 +51,7 @@ def rows(found: Mapping[tuple[str, str], Scores]) -> list[dict[str, Any]]:
     """Return a row per task, arm and metric that a results file keeps."""
     kept = []
     for (task, arm), scores in found.items():
-        mean, low, high = interval(scores.values)
+        mean, low, high = interval(grid(scores.starts, scores.values))
         n = np.isfinite(np.concatenate(scores.values)).sum(0)
         for k, metric in enumerate(scores.metrics):
             if n[k] and is_kept(metric, scores.metrics):
@@ -69,23 +68,21 @@ def pairs(found: Mapping[tuple[str, str], Scores], wanted: Sequence[Mapping[str,
 
 
 def _pairs(task: str, a: str, b: str, ours: Scores, theirs: Scores) -> list[dict[str, Any]]:
-    """Compare two arms over the training seeds that both have."""
+    """Compare two arms over the training seeds that both have; n, wins, losses and p count each start once."""
     sides = [
         dict(zip((starts[0][0] for starts in one.starts), zip(one.starts, one.values, strict=True), strict=True)) for one in (ours, theirs)
     ]
     both = [seed for seed in sides[0] if seed in sides[1]]  # controls may have run for fewer training seeds
     if not both or any(sides[0][seed][0] != sides[1][seed][0] for seed in both):
         raise UserError(f"{task}: {a} and {b} were evaluated on different episodes or training seeds; evaluate both on the same")
-    differences = tuple(sides[0][seed][1] - sides[1][seed][1] for seed in both)
+    differences = grid([sides[0][seed][0] for seed in both], [sides[0][seed][1] - sides[1][seed][1] for seed in both])
     mean, low, high = interval(differences)
-    pooled = np.concatenate(differences)
     kept = []
     for k, metric in enumerate(ours.metrics):
-        known = pooled[np.isfinite(pooled[:, k]), k]
-        if metric.endswith("@mean") and len(known):
-            n, wins, losses = len(known), int((known > 0).sum()), int((known < 0).sum())
-            bounds = (float(mean[k]), float(low[k]), float(high[k]))
-            kept.append(asdict(EvalPair(task, a, b, metric, *bounds, n, wins / n, losses / n, sign_test(wins, losses))))
+        signs = signs_of(differences[:, :, k])
+        if metric.endswith("@mean") and signs.n:
+            bounds, shares = (float(mean[k]), float(low[k]), float(high[k])), (signs.wins / signs.n, signs.losses / signs.n)
+            kept.append(asdict(EvalPair(task, a, b, metric, *bounds, signs.n, *shares, signs.p)))
     return kept
 
 
@@ -93,7 +90,7 @@ def curves(found: Mapping[tuple[str, str], Scores]) -> list[Curve]:
     """Return every metric of every camera over the horizon."""
     drawn = []
     for (task, arm), scores in found.items():
-        mean, low, high = interval(scores.values)
+        mean, low, high = interval(grid(scores.starts, scores.values))
         frames = {metric: int(at) for metric in scores.metrics if (at := metric.partition("@")[2]).isdigit()}
         for name in dict.fromkeys(metric.partition("@")[0] for metric in frames):
             chosen = sorted((m for m in frames if m.partition("@")[0] == name), key=frames.__getitem__)
@@ -123,28 +120,18 @@ def strips(artefacts: Sequence[Artefact]) -> list[Strip]:
     return found
 
 
-def interval(values: Sequence[np.ndarray], seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return mean, low and high f64 [K] of R arrays [M, K]: two-level bootstrap over the R rows, then their M episodes.
+def interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return mean, low and high f64 [K] of ``values`` f64 [R, M, K] over training seeds and starts; an episode without a value is nan."""
+    return crossed_bootstrap(values, seed=0, draws=DRAWS)
 
-    An episode without a value (nan) is drawn but not counted; nan where a column has none at all.
-    """
-    rng = np.random.default_rng(seed)
-    count = len(values)
-    chosen = rng.integers(count, size=(DRAWS, count))  # [D, R] the training seed in each slot
-    total = np.zeros((DRAWS, values[0].shape[1]))
-    slots = np.zeros_like(total)  # how many training seeds of a draw have a value
-    for slot in range(count):
-        for r, scores in enumerate(values):
-            here = np.flatnonzero(chosen[:, slot] == r)
-            drawn = rng.multinomial(len(scores), np.full(len(scores), 1 / len(scores)), size=len(here))  # [D', M] how often each
-            counted = drawn @ np.isfinite(scores).astype(float)
-            total[here] += drawn @ np.nan_to_num(scores) / np.maximum(counted, 1)
-            slots[here] += counted > 0
-    tail = (1 - CONFIDENCE) / 2
-    with np.errstate(invalid="ignore"), warnings.catch_warnings(action="ignore"):  # columns and seeds without any value
-        low, high = np.nanquantile(total / slots, [tail, 1 - tail], axis=0)
-        mean = np.nanmean([np.nanmean(scores, 0) for scores in values], 0)
-    return mean, np.minimum(low, mean), np.maximum(high, mean)
+
+def grid(starts: Sequence[Sequence[tuple[int, int]]], values: Sequence[np.ndarray]) -> np.ndarray:
+    """Return f64 [R, M, K] of R arrays [M', K] with ``starts`` [R][M'] (training seed, start), nan where a training seed lacks one."""
+    places = {start: m for m, start in enumerate(sorted({start for group in starts for _, start in group}))}
+    found = np.full((len(values), len(places), values[0].shape[1]), np.nan)
+    for r, (group, scores) in enumerate(zip(starts, values, strict=True)):
+        found[r, [places[start] for _, start in group]] = scores
+    return found
 
 
 def _scores(lines: Sequence[Mapping[str, Any]]) -> Scores:

@@ -271,7 +271,7 @@ def _draw_fidelity(part: SubFigure, compared: Mapping[str, Sequence[Mapping[str,
     for axes, (task, pairs) in zip(panels, compared.items(), strict=True):
         draw_pairs(axes, pairs, pairs[0]["metric"])
         axes.set_title(f"{task_and_actions(task)[1].replace('_', '-')} actions", fontsize=9)
-        axes.set_xlabel(f"PSNR (dB), {max(pair['n'] for pair in pairs):,} rollouts")
+        axes.set_xlabel(f"PSNR (dB), {max(pair['n'] for pair in pairs):,} starts")
         if axes is not panels[0]:
             axes.tick_params(axis="y", labelleft=False)
 

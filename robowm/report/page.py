@@ -80,9 +80,10 @@ def _together(text: str) -> str:
 def _arms(results: Mapping[str, Any]) -> str:
     body = "".join(_arms_of(results, task) for task in tasks(results))
     if body:
+        over = "training seeds and starts, each start with all its training seeds (crossed bootstrap)"
         body = (
             "<p>Every arm starts from the same states, each once, in the simulator. Lines and brackets are 95 % intervals over "
-            f"{'training seeds and starts (two-level bootstrap)' if len(results['train_seeds']) > 1 else 'starts'}. "
+            f"{over if len(results['train_seeds']) > 1 else 'starts'}. "
             "A filled dot in a paired difference is an interval that leaves zero out.</p>\n" + body
         )
     return body

@@ -2,9 +2,10 @@
 
 A results file is the only source of the README's tables and of the report. It holds ``study``, ``command``, ``commit``, ``date``,
 ``machine``, ``versions``, ``seconds``, ``train_seeds``, ``eval_seeds`` (first and last), ``rows``, ``pairs`` and ``notes``. ``low`` and
-``high`` bound 95 %, and ``n`` counts (training seed, start) pairs, never frames. ``wins`` is the share of pairs with a above b, ``losses``
-with a below, also where lower is better; a pair may hold ``p``, the exact two-sided sign test of one against the other. ``eval_seeds`` is
-empty where only recorded episodes were predicted and some do not start from evaluation seeds.
+``high`` bound 95 %. ``n`` of a row counts (training seed, start) pairs, never frames; ``n`` of a pair counts starts, whatever the number of
+training seeds, ``wins`` is the share of starts with a above b in the mean over training seeds, ``losses`` with a below, also where lower is
+better, and a pair may hold ``p``, the exact two-sided sign test of one against the other. ``eval_seeds`` is empty where only recorded
+episodes were predicted and some do not start from evaluation seeds.
 """
 
 from __future__ import annotations

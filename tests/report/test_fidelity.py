@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from robowm.errors import UserError
-from robowm.metrics.stats import two_level_bootstrap
+from robowm.metrics.stats import outcome_pair, sign_test
 from robowm.report import fidelity
 from robowm.report.folders import find_artefacts
 from robowm.report.schema import findings
@@ -18,7 +18,7 @@ CONTROLLED = {"world_model": 2.0, "copy_last": 0.0, "shuffled_actions": 0.0}
 
 
 def write(folder, train_seed, shift=0.0, starts=range(60_000, 60_020), skip=(), arms=CONTROLLED, unseen=None):
-    """A finished evaluation in which the model leads by 2 dB and the baselines tie."""
+    """A finished evaluation in which the model leads by 2 dB, or ``arms`` lead by what they say (of each start), and the baselines tie."""
     folder = folder / f"unit-{train_seed}" / "evaluate-world-model"
     (folder / "strips").mkdir(parents=True)
     record = {"kind": "world_model_evaluation", "fingerprint": f"w{train_seed}", "inputs": {}, "config": {"train_seed": train_seed}}
@@ -28,10 +28,11 @@ def write(folder, train_seed, shift=0.0, starts=range(60_000, 60_020), skip=(), 
     for arm, lead in arms.items():
         for seed in starts:
             if (arm, seed) not in skip:
+                more = lead[seed] if isinstance(lead, dict) else lead
                 base = np.random.default_rng(seed).normal(20 + shift, 1)
-                values = {m: base + lead if m.startswith("psnr") else 0.1 for m in METRICS}
+                values = {m: base + more if m.startswith("psnr") else 0.1 for m in METRICS}
                 if unseen is not None:
-                    values["psnr_object/wrist@mean"] = None if seed in unseen else base + lead
+                    values["psnr_object/wrist@mean"] = None if seed in unseen else base + more
                 lines.append({"task": TASK, "arm": arm, "train_seed": train_seed, "seed": seed, "values": values})
     (folder / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     frames = {f"{side}/wrist": np.full((25, 8, 8, 3), 10, np.uint8) for side in ("truth", "predicted")}
@@ -57,13 +58,18 @@ def test_two_world_models_widen_the_interval(tmp_path):
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_the_interval_agrees_with_the_reference_bootstrap(seeds):
-    rng = np.random.default_rng(5)
-    values = [rng.normal(r, 1, (30, 2)) for r in range(seeds)]
-    mean, low, high = fidelity.interval(values)
-    reference = two_level_bootstrap([x[:, 1] for x in values], seed=1)
-    np.testing.assert_allclose(mean[1], reference.value)
-    np.testing.assert_allclose([low[1], high[1]], [reference.low, reference.high], atol=0.05)
+def test_pairs_agree_with_those_of_policies_and_count_each_start_once(tmp_path, seeds):
+    starts, rng = range(60_000, 60_030), np.random.default_rng(5)
+    leads = {seed: dict(zip(starts, rng.normal(0.2, 1, 30) + seed, strict=True)) for seed in range(seeds)}
+    for seed in leads:
+        write(tmp_path, seed, starts=starts, arms={"world_model": leads[seed], "copy_last": dict.fromkeys(starts, 0.0)})
+    found = fidelity.pairs(fidelity.read_scores(find_artefacts(tmp_path)))
+    pair = next(p for p in found if p["metric"] == "psnr/wrist@mean")
+    reference = outcome_pair(TASK, "a", "b", "psnr", leads, {seed: dict.fromkeys(starts, 0.0) for seed in leads}, seed=1)
+    assert (pair["n"], pair["wins"], pair["losses"], pair["p"]) == (30, reference.wins, reference.losses, reference.p)
+    np.testing.assert_allclose([pair["diff"], pair["low"], pair["high"]], [reference.diff, reference.low, reference.high], atol=0.06)
+    won = sum(np.mean([leads[seed][start] for seed in leads]) > 0 for start in starts)
+    assert pair["p"] == sign_test(won, 30 - won)
 
 
 def test_a_results_file_keeps_some_frames_and_curves_show_all(tmp_path):
