@@ -47,7 +47,7 @@ from robowm.report.style import (
     quiet,
     to_png,
 )
-from robowm.report.words import percent
+from robowm.report.words import is_sure, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +94,7 @@ def draw_arms(axes: Axes, rows: Mapping[str, Mapping[str, Any]], metric: str) ->
 
 
 def pairs_figure(results: Mapping[str, Any], task: str, metric: str = "success") -> Figure:
-    """Draw each paired difference with its 95 % interval against zero; a filled dot is an interval that leaves zero out."""
+    """Draw each paired difference with its 95 % interval against zero; a filled dot is a sure one."""
     pairs = pairs_of(results, task=task, metric=metric)
     with house_style():
         figure = new_figure(PANEL, 0.75 + 1.5 * ROW * len(pairs))
@@ -107,7 +107,7 @@ def draw_pairs(axes: Axes, pairs: Sequence[Mapping[str, Any]], metric: str, slot
     axes.axvline(0, color=INK, linewidth=0.9)
     decibels = metric.startswith("psnr/")
     for y, pair in enumerate(pairs):
-        sure = pair["low"] > 0 or pair["high"] < 0
+        sure = is_sure(pair)
         colour = GREY if not sure else BLUE if (pair["diff"] > 0) != lower_is_better(metric) else VERMILION
         axes.plot([pair["low"], pair["high"]], [y, y], color=colour, linewidth=2.4, solid_capstyle="butt")
         axes.plot(pair["diff"], y, "o", color=colour, markersize=6.5, markerfacecolor=colour if sure else PAPER)

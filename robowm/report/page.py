@@ -84,7 +84,8 @@ def _arms(results: Mapping[str, Any]) -> str:
         body = (
             "<p>Every arm starts from the same states, each once, in the simulator. Lines and brackets are 95 % intervals over "
             f"{over if len(results['train_seeds']) > 1 else 'starts'}. "
-            "A filled dot in a paired difference is an interval that leaves zero out.</p>\n" + body
+            f"A paired difference is sure (a filled dot) where its interval leaves zero out, p is at most {words.LEVEL:g} and "
+            f"{words.ENOUGH} starts or more were compared.</p>\n" + body
         )
     return body
 

@@ -9,6 +9,8 @@ from robowm.report.schema import FIDELITY, SHARES, lower_is_better, task_and_act
 from robowm.report.study import action_set_label, arm_order, is_control, is_new, pairs_of, rows_of, tasks
 
 MINUS = "\N{MINUS SIGN}"
+UNSURE = "no sure difference"
+ENOUGH, LEVEL = 10, 0.05  # starts that a sure difference needs at least, and p that it has at most
 MOST_LINES, MOST_DIFFERENCES = 8, 48  # on pairs of world models, at the head of a page
 
 
@@ -35,10 +37,16 @@ def interval(entry: Mapping[str, Any], *, signed: bool = False) -> str:
     return f"[{number(entry['low'], entry['metric'], signed=signed)}, {number(entry['high'], entry['metric'], signed=signed)}]"
 
 
+def is_sure(pair: Mapping[str, Any]) -> bool:
+    """True where the interval leaves zero out, the sign test's p (where known) is small, and there are enough starts for either."""
+    p = pair.get("p")
+    return pair["n"] >= ENOUGH and not pair["low"] <= 0 <= pair["high"] and (p is None or p <= LEVEL)
+
+
 def verdict(pair: Mapping[str, Any]) -> str:
     """Return ``better``, ``worse`` or ``no sure difference`` for a minus b."""
-    if pair["low"] <= 0 <= pair["high"]:
-        return "no sure difference"
+    if not is_sure(pair):
+        return UNSURE
     return "better" if (pair["diff"] > 0) != lower_is_better(pair["metric"]) else "worse"
 
 
@@ -65,8 +73,10 @@ def headline(results: Mapping[str, Any]) -> list[str]:
     if not pairs and not models:
         lines = ["No comparison was written down for this study, so it claims no improvement."]
     elif pairs and not improved:
-        lines = ["Nothing improved surely: no compared arm has its 95 % interval above zero."]
-    lines += [sentence(pair) for pair in pairs if pair not in improved and verdict(pair) != "no sure difference"]
+        lines = [
+            f"Nothing improved surely: no compared arm has its 95 % interval above zero, p up to {LEVEL:g} and {ENOUGH} starts or more."
+        ]
+    lines += [sentence(pair) for pair in pairs if pair not in improved and is_sure(pair)]
     return lines + _not_sure(pairs) + _rates(results) + _false_successes(results) + models + _world_model(results)
 
 
@@ -88,10 +98,10 @@ def _compared_models(results: Mapping[str, Any]) -> list[str]:
 def _standing(task: str, pairs: Sequence[Mapping[str, Any]]) -> str:
     """Return a line on each arm against the first pair's ``b``."""
     base, metric = pairs[0]["b"], pairs[0]["metric"].removesuffix("@mean")
-    groups: dict[str, list[str]] = {"better": [], "worse": [], "no sure difference": []}
+    groups: dict[str, list[str]] = {"better": [], "worse": [], UNSURE: []}
     for pair in pairs:
         if pair["b"] == base:
-            groups[verdict(pair)].append(f"{pair['a']} {number(pair['diff'], metric, signed=True)} {interval(pair, signed=True)}")
+            groups[verdict(pair)].append(f"{pair['a']} {_size(pair)}")
     said = "; ".join(f"{name}: {', '.join(arms)}" for name, arms in groups.items() if arms)
     return f"Against {base} on {action_set_label(task)}, {metric.replace('/', ' ')}: {said}."
 
@@ -100,19 +110,23 @@ def _model_line(task: str, a: str, b: str, pairs: Sequence[Mapping[str, Any]]) -
     said = []
     for pair in pairs:
         metric = pair["metric"].removesuffix("@mean")
-        size = f"{number(pair['diff'], metric, signed=True)} {interval(pair, signed=True)}"
         known = f", p = {p_value(pair['p'])}" if pair.get("p") is not None else ""
-        said.append(f"{metric.replace('/', ' ')} {size} ({verdict(pair)}{known})")
+        said.append(f"{metric.replace('/', ' ')} {_size(pair)} ({verdict(pair)}{known})")
     return f"{a} against {b} on {action_set_label(task)}: {'; '.join(said)}."
 
 
+def _size(pair: Mapping[str, Any]) -> str:
+    """Return ``+0.40 [+0.30, +0.50]``, with n where that is not sure."""
+    count = "" if is_sure(pair) else f", n = {pair['n']:,}"
+    return f"{number(pair['diff'], pair['metric'], signed=True)} {interval(pair, signed=True)}{count}"
+
+
 def _not_sure(pairs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return one line per task with the pairs whose interval holds zero."""
+    """Return one line per task with the pairs that do not surely differ."""
     found: dict[str, list[str]] = {}
     for pair in pairs:
-        if verdict(pair) == "no sure difference":
-            difference = f"{number(pair['diff'], pair['metric'], signed=True)} {interval(pair, signed=True)}"
-            found.setdefault(pair["task"], []).append(f"{pair['a']} against {pair['b']} ({difference})")
+        if not is_sure(pair):
+            found.setdefault(pair["task"], []).append(f"{pair['a']} against {pair['b']} ({_size(pair)})")
     return [f"No sure difference on {task.rpartition('/')[2]}: {', '.join(said)}." for task, said in found.items()]
 
 
@@ -139,7 +153,8 @@ def _world_model(results: Mapping[str, Any]) -> list[str]:
         metric, _, camera = pair["metric"].partition("/")
         if metric == "psnr" and (pair["a"], pair["b"]) == ("world_model", "copy_last") and camera.endswith("@mean"):
             task, actions = task_and_actions(pair["task"])
-            gain = f"{number(pair['diff'], pair['metric'], signed=True)} dB {camera.partition('@')[0]}"
+            sure = "" if is_sure(pair) else f" ({UNSURE}, n = {pair['n']:,})"
+            gain = f"{number(pair['diff'], pair['metric'], signed=True)} dB {camera.partition('@')[0]}{sure}"
             found.setdefault(task, {}).setdefault(actions, []).append(gain)
     return [
         f"World model over copying the last frame on {task.rpartition('/')[2]} (mean PSNR): "

@@ -120,6 +120,16 @@ def test_the_marks_under_paired_differences_say_where_they_stand():
     np.testing.assert_allclose(shown, 100 * axes.get_xticks(), atol=1e-9)
 
 
+def test_a_dot_is_filled_where_the_difference_is_sure():
+    from matplotlib.figure import Figure
+
+    sure = pair("t", "+real", "base", 0.2, half=0.05)
+    axes = Figure(figsize=(7, 3)).subplots()
+    figures.draw_pairs(axes, [sure, {**sure, "n": 9}, {**sure, "p": 0.2}], "success")
+    dots = [line for line in axes.get_lines() if line.get_marker() == "o"]
+    assert [dot.get_markerfacecolor() == dot.get_color() for dot in dots] == [True, False, False]
+
+
 def test_no_label_is_cut_off_where_a_tall_legend_changes_the_ticks():
     names = ("base", "copy_last", "shuffled_actions", "zero_actions", "self_rollout", "rl")
     curves = [Curve("t", name, "psnr", "external", np.array([4, 60]), np.array([28.0 - i, 15.5 + i])) for i, name in enumerate(names)]

@@ -92,11 +92,11 @@ def test_what_does_not_fit_is_named_and_the_page_stays_small(whole):
 
 def test_a_table_of_models_runs_down_its_longer_side_and_a_win_is_the_better_one():
     rows = [{**row("t/x", arm, "lpips/wrist@mean", 0.2), "n": 9} for arm in ("base", "rl", "rl:zero_actions")]
-    lower = {**pair("t/x", "rl", "base", -0.1), "metric": "lpips/wrist@mean", "wins": 0.25, "losses": 0.75, "p": 0.5}
+    lower = {**pair("t/x", "rl", "base", -0.1), "metric": "lpips/wrist@mean", "wins": 0.25, "losses": 0.75, "p": 0.005}
     found = {"rows": rows, "pairs": [lower]}
     table = models.fidelity_table(found, "t/x")
     assert table.count("<tr>") == 4 and "lpips, wrist" in table.partition("</thead>")[0] and "n = 9" in table
-    assert cells(models.comparisons(found, "t/x"))[2:] == ["75.0 %", "25.0 %", "0.500", "500", "better"]
+    assert cells(models.comparisons(found, "t/x"))[2:] == ["75.0 %", "25.0 %", "0.005", "500", "better"]
     uneven = models.fidelity_table({"rows": [*rows, {**row("t/x", "rl@t0.4", "lpips/wrist@mean", 0.2), "n": 1000}], "pairs": []}, "t/x")
     counts = [cells(line)[-1] for line in uneven.split("<tr>")[2:]]
     assert "n =" not in uneven and counts == ["9", "9", "1,000", "9"], "an n beside each arm where they differ"

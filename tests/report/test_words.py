@@ -1,3 +1,5 @@
+import pytest
+
 from robowm.report.words import format_table, headline, interval, number, sentence, verdict
 from tests.report.synthetic import pair, results
 
@@ -11,6 +13,21 @@ def test_an_interval_that_holds_zero_is_never_an_improvement():
     assert verdict(pair(TASK, "+real", "base", -0.04, half=0.03)) == "worse"
 
 
+@pytest.mark.parametrize("told", [{"n": 9}, {"n": 3, "p": 0.25}, {"p": 0.051}])
+def test_few_starts_or_a_large_p_are_never_an_improvement(told):
+    one = {**pair(TASK, "+real", "base", 0.2, half=0.05), **told}
+    assert verdict(one) == verdict({**one, "diff": -0.2, "low": -0.25, "high": -0.15}) == "no sure difference"
+    assert verdict({**one, "n": 10, "p": 0.05}) == verdict({**one, "n": 10, "p": None}) == "better"
+    lines = headline({**results(), "pairs": [one]})
+    assert lines[0].startswith("Nothing improved surely")
+    assert f"No sure difference on pick_place: +real against base (+20.0 [+15.0, +25.0], n = {one['n']})." in lines
+    model = {**one, "a": "rl", "metric": "psnr/wrist@mean"}
+    (line,) = [line for line in headline({**results(), "pairs": [model]}) if line.startswith("rl against base")]
+    assert f", n = {one['n']} (no sure difference" in line and "better" not in line
+    gains = headline({**results(), "pairs": [{**model, "a": "world_model", "b": "copy_last"}]})
+    assert any(f"dB wrist (no sure difference, n = {one['n']})" in line for line in gains)
+
+
 def test_fewer_is_better_where_it_should_be():
     assert verdict({**pair(TASK, "a", "b", -0.04, half=0.01), "metric": "lpips/wrist@mean"}) == "better"
 
@@ -21,7 +38,7 @@ def test_the_headline_says_when_nothing_improved():
     lines = headline(found)
     assert lines[0].startswith("Nothing improved surely")
     assert "20.0 points less often" in lines[1]
-    assert lines[2] == "No sure difference on pick_place: +real against base_longer (+2.0 [\N{MINUS SIGN}3.0, +7.0])."
+    assert lines[2] == "No sure difference on pick_place: +real against base_longer (+2.0 [\N{MINUS SIGN}3.0, +7.0], n = 500)."
 
 
 def test_what_improved_comes_first():
@@ -59,7 +76,7 @@ def test_many_comparisons_of_world_models_become_one_line_a_task():
     assert (
         "Against base on pick_place, expert actions, psnr wrist: better: rl +0.40 [+0.35, +0.45]; "
         "worse: random \N{MINUS SIGN}0.50 [\N{MINUS SIGN}0.55, \N{MINUS SIGN}0.45]; "
-        "no sure difference: plain +0.02 [\N{MINUS SIGN}0.03, +0.07]."
+        "no sure difference: plain +0.02 [\N{MINUS SIGN}0.03, +0.07], n = 500."
     ) in lines
     assert "All 12 comparisons of world models, in every metric, stand below." in lines and not any("other3" in line for line in lines)
 
