@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from robowm.errors import UserError
 from robowm.report.readme import BEGIN, END, PAGES, committed, main, rewrite, tables
@@ -83,3 +84,8 @@ def test_help_and_words_that_mean_nothing_change_no_page(words, code, tmp_path, 
     assert all("old" in (tmp_path / page).read_text() for page in PAGES)
     main([])
     assert not any("old" in (tmp_path / page).read_text() for page in PAGES)
+
+
+def test_the_readme_names_the_quickest_run_of_the_whole_loop_as_its_config_does():
+    command = yaml.safe_load((ROOT / "configs/experiment/debug.yaml").read_text())["command_line"]
+    assert any(line.startswith(command) and "few minutes" in line for line in (ROOT / "README.md").read_text().splitlines())
