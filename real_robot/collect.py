@@ -8,7 +8,9 @@ aside in ``interrupted/``, and the same command goes on.
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
+import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -81,12 +83,13 @@ def run(
     inputs = {} if pilot is None else {"policy": pilot.name}
     config = {"robot": device.name, "task": task, "spec": spec.to_json(), "max_steps": max_steps, "first_seed": first}
     finished = claim(output_dir, kind="store", inputs=inputs, config={**config, "round": round})
-    if finished is not None and finished["episodes"] == episodes:
-        return finished["counts"]
     store = EpisodeStore.open_or_create(output_dir, spec)
     if len(store) > episodes:
         raise UserError(f"{output_dir} holds {len(store)} episodes, episodes={episodes} asks for fewer; choose another output_dir")
-    _check_export(lerobot_dir, store, episodes)
+    _check_export(lerobot_dir, store)
+    if finished is not None and finished["episodes"] == episodes:
+        _export(store, lerobot_dir, device.name)
+        return finished["counts"]
     store.unseal()
     log_of = _Lines(output_dir / LINES, len(store))
     _clear(output_dir)
@@ -126,12 +129,25 @@ def _record_all(session: Session, made: Body, store: EpisodeStore, lines: _Lines
         print(f"episode {seed}: recorded again", file=sys.stderr, flush=True)
 
 
-def _check_export(folder: str | Path | None, store: EpisodeStore, episodes: int) -> None:
-    """Refuse a folder that holds something else than all ``episodes`` of ``store``, which a run that was killed has exported."""
+def _check_export(folder: str | Path | None, store: EpisodeStore) -> None:
+    """Refuse a folder that holds anything but an export of ``store``, or of what it held before it grew."""
     if folder is None or not Path(folder).exists():
         return
-    if len(store) < episodes or exported(folder) != [meta.to_json() for meta in store.metas]:
+    found, whole = exported(folder), [meta.to_json() for meta in store.metas]
+    if not found or found != whole[: len(found)]:
         raise UserError(f"lerobot_dir={folder} exists and holds something else; give another folder, or delete it")
+
+
+def _export(store: EpisodeStore, folder: str | Path | None, robot_type: str) -> None:
+    """Write ``store`` in lerobot's format to ``folder``, in the place of an export of fewer episodes; nothing to do where it is there."""
+    if folder is None or exported(folder) == [meta.to_json() for meta in store.metas]:
+        return
+    folder = Path(folder)
+    fresh = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
+    export_lerobot(store, fresh, use_videos=False, robot_type=robot_type)
+    if folder.exists():
+        shutil.rmtree(folder)
+    fresh.rename(folder)
 
 
 def _clear(folder: Path) -> None:
@@ -182,8 +198,7 @@ def _seal(store: EpisodeStore, lines: Mapping[int, Any], inputs, config, lerobot
     """Write the quality of each step's episode beside the store, close it, and export it."""
     quality = [lines[i]["quality"] if i in lines else 0 for i in range(len(store))]
     write_sidecar(store, QUALITY, {"quality": np.repeat(np.array(quality, np.float32), store.lengths)})
-    if lerobot_dir is not None and not Path(lerobot_dir).exists():
-        export_lerobot(store, lerobot_dir, use_videos=False, robot_type=robot_type)
+    _export(store, lerobot_dir, robot_type)
     metas = store.metas
     commands: Counter[str] = Counter()
     for line in lines.values():

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from robowm.errors import UserError
 
 NAMES = {"\n": "enter", "\r": "enter", " ": "space", "\t": "tab", "\x7f": "backspace", "\x1b": "esc"}
+LOST = "lost"  # what listeners hear when the terminal is gone: closed, or its connection broke
 ARROWS = {"\x1b[A": "up", "\x1b[B": "down", "\x1b[C": "right", "\x1b[D": "left"}
 
 
 class Keys:
-    """Calls every listener with the name of each key, from a thread of its own; ``close`` gives the terminal back.
+    """Calls every listener with the name of each key, LOST at the end, from a thread of its own; ``close`` gives the terminal back.
 
     Escape is told apart from arrow keys by what follows at once. Ctrl-C still interrupts the program.
     """
@@ -58,12 +59,12 @@ class Keys:
             try:
                 text = os.read(self._fd, 64).decode(errors="ignore")
             except OSError:
-                return
-            if not text:
-                return
-            for key in split(text):
+                text = ""
+            for key in split(text) or [LOST]:
                 for listener in self._listeners:
                     listener(key)
+            if not text:
+                return
 
 
 def split(text: str) -> list[str]:

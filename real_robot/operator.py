@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from real_robot.keys import Keys, release, terminal
+from real_robot.keys import LOST, Keys, release, terminal
 from real_robot.labels import Event, Mode
 
 if TYPE_CHECKING:
@@ -110,8 +112,10 @@ class KeyboardOperator:
         return held
 
     def let_go(self, why: str) -> None:
-        """See Operator: enter says so."""
-        print(f"\r{why}\nThe robot holds its place. Support it, then press enter: its motors may let go.", file=sys.stderr, flush=True)
+        """See Operator: enter says so, or a signal: Ctrl-C, or kill where the terminal is gone."""
+        text = f"\r{why}\nThe robot holds its place. Support it, then press enter (or: kill {os.getpid()}): its motors may let go."
+        with suppress(OSError):  # of a terminal that is gone
+            print(text, file=sys.stderr, flush=True)
         self._preparing = True
         self._drain()
         while Event.READY not in self._drain():
@@ -129,7 +133,9 @@ class KeyboardOperator:
         return found
 
     def _heard(self, key: str) -> None:
-        if key in STOP_KEYS:
+        if key == LOST:
+            self._arm.stop("the terminal is gone")
+        elif key in STOP_KEYS:
             self._arm.stop(f"key {key}")
         elif key == HOLD_KEY:
             self._held = True

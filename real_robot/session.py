@@ -30,6 +30,7 @@ from robowm.types import Controller
 log = logging.getLogger(__name__)
 FETCH_SHARE = 0.5  # of a period that a tick waits for its observation
 BAD_PLANS = 3  # ticks in a row with NaN after which an episode ends
+GIVEN_UP = 3  # episodes in a row that were held for too long after which the program ends
 
 
 class Record(Protocol):
@@ -59,6 +60,7 @@ class Played:
     commands: Counter = field(default_factory=Counter)  # {Controller: commands that moved the robot}, counted where they are sent
     events: list[tuple[int, str]] = field(default_factory=list)  # (step, what was said)
     report: dict[str, Any] = field(default_factory=dict)  # rates and latencies
+    held: str = ""  # why the robot was held for so long that the episode was given up
 
 
 @dataclass
@@ -81,6 +83,7 @@ class Session:
 
     def __init__(self, arm: Arm, crew: Crew, rules: Rules, watch: Callable[[Seen, Sent], None] | None = None) -> None:
         self.arm, self.crew, self.rules, self._watch = arm, crew, rules, watch
+        self._given_up = 0  # episodes in a row
 
     def prepare(self, seed: int, home: np.ndarray | None) -> bool:
         """Let the scene of start ``seed`` be set up, at ``home`` f64 [A] where given; return whether the operator is ready (not: quits).
@@ -133,10 +136,21 @@ class Session:
         """Play an episode on observations taken later than ``after`` and record it."""
         episode = _Episode(self.arm, self.crew, self.rules, record, self._watch)
         try:
-            return episode.run(rng, after)
+            played = episode.run(rng, after)
         finally:
             if not self.arm.estop.is_set:
                 self.arm.rest()
+        self._count(played)
+        return played
+
+    def _count(self, played: Played) -> None:
+        """Say why an episode was given up, and end the program where it happens again and again."""
+        self._given_up = self._given_up + 1 if played.held else 0
+        if played.held:
+            line = f"the robot was held for {self.rules.hold_limit_s:g} s ({played.held}) and the episode is given up"
+            log.warning(line)
+            if self._given_up >= GIVEN_UP:
+                raise UserError(f"{line}, {GIVEN_UP} in a row; check cameras, cables and safety.*, then run the same command again")
 
     def _check_stop(self) -> None:
         if self.arm.estop.is_set:
@@ -164,6 +178,7 @@ class _Episode:
         self.commands: list[np.ndarray] = []  # where it was told to be, row by row
         self.states: list[np.ndarray] = []
         self._held_since: float | None = None
+        self._asked = False  # for the dead-man key
         self._bad = 0
 
     def run(self, rng: np.random.Generator, after: float) -> Played:
@@ -216,7 +231,7 @@ class _Episode:
         if self._watch is not None:
             self._watch(seen, sent)
         if sent.command.held:
-            return self._stood_still(sent)
+            return self._stood_still(sent, played)
         self._held_since, self._bad = None, 0
         controller = CONTROLLER[self.mode]
         self.record.add(seen, sent.action, controller)
@@ -245,7 +260,7 @@ class _Episode:
             self._enter(Mode.RECOVERY, seen)
         return self.crew.teleop.target()
 
-    def _stood_still(self, sent: Sent) -> Event | None:
+    def _stood_still(self, sent: Sent, played: Played) -> Event | None:
         """Nothing moved: give up after too long, and after too many bad plans."""
         now = self.arm.clock.now()
         if Why.BAD_ACTION in sent.command.why:
@@ -257,9 +272,13 @@ class _Episode:
                     f"{self.mode} gave {self._bad} actions in a row that are not finite numbers; the robot stands still, check it"
                 )
         waits_for_person = Why.DEAD_MAN in sent.command.why
+        if waits_for_person and not self._asked:
+            self._asked = True
+            log.warning("the dead-man key is up: the robot waits until it is held down (at the keyboard: h)")
         if self._held_since is None or waits_for_person:
             self._held_since = now
         elif now - self._held_since > self.rules.hold_limit_s:
+            played.held = ", ".join(sorted(sent.command.why))
             return Event.DISCARD
         return None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import signal
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -71,9 +73,13 @@ def body(
     safety: Safety,
     task: str,
 ) -> Iterator[Body]:
-    """Connect everything, in an order in which nothing moves before its guard stands, and take it down again whatever happens."""
+    """Connect everything, in an order in which nothing moves before its guard stands, and take it down again whatever happens.
+
+    Meanwhile SIGTERM, and SIGHUP of a terminal that was closed, interrupt as Ctrl-C does.
+    """
     limits = Limits.of(spec.action_names, workspace=safety.workspace, velocity=safety.velocity, acceleration=safety.acceleration)
     with ExitStack() as stack:
+        stack.enter_context(_interrupted_by(signal.SIGTERM, signal.SIGHUP))
         person = None
         if teleop is not None:
             leader = make_teleop(teleop)
@@ -97,6 +103,30 @@ def body(
                 arm.rest()
             operator.let_go("interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error))
             raise
+
+
+@contextmanager
+def _interrupted_by(*signals: signal.Signals) -> Iterator[None]:
+    """Make ``signals`` raise KeyboardInterrupt, as SIGINT does; in a thread that is not the main one nothing changes.
+
+    A terminal that closes may hang up twice (the kernel and the shell): only the first counts, the wait for somebody to support the robot
+    goes on.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        if number == signal.SIGHUP:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def load(policy: Mapping[str, Any], spec: StoreSpec, task: str) -> Any | None:

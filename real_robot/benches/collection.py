@@ -21,7 +21,7 @@ from robowm.types import EvalRow
 
 FPS, SIZE = 30, 128
 EPISODE_S = 60
-WARM_UP_S = 150.0  # seconds in which memory may still grow, where the run is longer: the first episodes are saved
+WARM_UP_S = 150.0  # seconds in which memory may still grow, as the first episodes are saved; a shorter run has no rss_growth
 SAMPLE_S = 2.0
 MEMORY = "memory.jsonl"
 
@@ -93,7 +93,9 @@ def growth(memory: list[dict]) -> list[EvalRow]:
         raise UserError("the memory of collect was not sampled; delete the stage's folder and run the bench again")
     last = [line["rss_mib"] for line in memory if line["pid"] == memory[-1]["pid"]]
     settled = [line["rss_mib"] for line in memory if line["pid"] == memory[-1]["pid"] and line["seconds"] > WARM_UP_S]
-    kept = np.array(settled or last)
-    part = max(len(kept) // 10, 1)
     peak = counted("collect", "rss_mib/collect@max", float(max(last)), len(last))
+    if not settled:
+        return [peak]
+    kept = np.array(settled)
+    part = max(len(kept) // 10, 1)
     return [counted("collect", "rss_growth", float(np.median(kept[-part:]) - np.median(kept[:part])), len(kept)), peak]

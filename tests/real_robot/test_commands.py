@@ -134,14 +134,17 @@ def test_a_finished_collection_grows_and_does_not_shrink(tmp_path, capfd):
     run(collect.APP, *words, "episodes=1", f"lerobot_dir={tmp_path / 'one'}")
     first = EpisodeStore.open(tmp_path / "store")
     run(collect.APP, *words, "episodes=1", f"lerobot_dir={tmp_path / 'one'}")  # as a run that was killed after its export would
-    assert main_of(collect.APP, [*words, "episodes=2", f"lerobot_dir={tmp_path / 'one'}"]) == 2
-    assert "one exists and holds something else" in capfd.readouterr().err
+    run(collect.APP, *words, "episodes=1", f"lerobot_dir={tmp_path / 'late'}")
+    assert exported(tmp_path / "late") == exported(tmp_path / "one") == [meta.to_json() for meta in first.metas]
+    (tmp_path / "other").mkdir()
+    assert main_of(collect.APP, [*words, "episodes=2", f"lerobot_dir={tmp_path / 'other'}"]) == 2
+    assert "other exists and holds something else" in capfd.readouterr().err
     assert read_artefact(tmp_path / "store", "store")["episodes"] == 1  # still finished
-    run(collect.APP, *words, "episodes=2", f"lerobot_dir={tmp_path / 'two'}")
+    run(collect.APP, *words, "episodes=2", f"lerobot_dir={tmp_path / 'one'}")
     store = EpisodeStore.open(tmp_path / "store")
     assert store.metas[0] == first.metas[0] and [meta.source.seed for meta in store.metas] == [0, 1]
     assert read_artefact(store.path, "store")["fingerprint"] == store.fingerprint() != first.fingerprint()
-    assert len(read_sidecar(store, "quality")["quality"]) == store.lengths.sum() and len(exported(tmp_path / "two")) == 2
+    assert len(read_sidecar(store, "quality")["quality"]) == store.lengths.sum() and len(exported(tmp_path / "one")) == 2
     assert main_of(collect.APP, [*words, "episodes=1"]) == 2
     assert "holds 2 episodes, episodes=1 asks for fewer" in capfd.readouterr().err
 

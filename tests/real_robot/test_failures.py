@@ -1,6 +1,9 @@
 """What goes wrong while a robot is used, through the command lines: it is held, let go of in peace, and what was recorded stays."""
 
 import json
+import os
+import signal
+import time
 
 import numpy as np
 import pytest
@@ -99,6 +102,50 @@ def test_a_robot_that_fails_is_one_line_too(fakes, tmp_path, capfd):
     robot.send_action = lost
     assert main_of(collect.APP, [*WORDS, *FREE, "teleop.type=fake", "episodes=1", f"output_dir={tmp_path}"]) == 2
     assert "took no command: bus lost" in operator.why and "took no command: bus lost" in capfd.readouterr().err.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_being_ended_or_hung_up_on_holds_the_robot_until_somebody_supports_it(fakes, number, tmp_path):
+    robot, _, operator = fakes
+    poll = operator.poll
+
+    def ended(mode, step):
+        if step == 5:
+            os.kill(os.getpid(), number)
+        return poll(mode, step)
+
+    operator.poll = ended
+    let_go, after = operator.let_go, []
+
+    def twice(why):
+        let_go(why)
+        if number == signal.SIGHUP:
+            os.kill(os.getpid(), number)  # the shell says it again
+        after.append(why)
+
+    operator.let_go = twice
+    before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)]
+    assert main_of(collect.APP, [*WORDS, *FREE, "teleop.type=fake", "episodes=1", f"output_dir={tmp_path}"]) == 130
+    assert after == ["interrupted"] and operator.last == robot.sent[-1] and not robot.is_connected
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)] == before
+    assert len(list((tmp_path / "interrupted").iterdir())) == 1
+
+
+def test_episodes_that_are_held_again_and_again_end_with_the_reason(fakes, tmp_path, capfd):
+    robot, _, _ = fakes
+    robot.cameras, robot.latest_timestamp = {"front": robot}, None
+    look = robot.get_observation
+
+    def late():
+        robot.latest_timestamp = time.perf_counter() - (0.4 if len(robot.sent) % 50 > 2 else 0.0)
+        return look()
+
+    robot.get_observation = late
+    words = [*WORDS, *FREE, "teleop.type=fake", "safety.stale_s=0.2", "safety.hold_limit_s=0.1", "episodes=1"]
+    assert main_of(collect.APP, [*words, f"output_dir={tmp_path}"]) == 2
+    shown = capfd.readouterr()
+    assert shown.out.count("held for 0.1 s (stale) and the episode is given up") == 3
+    assert "given up, 3 in a row; check cameras" in shown.err.strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize(

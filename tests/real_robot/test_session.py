@@ -278,6 +278,19 @@ def test_a_loop_that_misses_its_rate_says_so(caplog):
     assert "3 readings of the robot" in missed({**played.report, "achieved_hz": 19.9, "slow_reads": 3}, 20.0)
 
 
+def test_a_dead_man_key_that_is_up_is_asked_for_once(caplog):
+    held = Script({}, holds=lambda: False)
+    polls = []
+
+    def quit_later(mode, step):
+        polls.append(step)
+        return [Event.READY] if len(polls) == 1 else [Event.QUIT] if len(polls) == 20 else []
+
+    held.poll = quit_later
+    play(held, Counting(), dead_man=True)
+    assert caplog.text.count("the dead-man key is up") == 1
+
+
 def test_a_released_dead_man_key_holds_a_rewind_too():
     """The path back is driven by the program: nobody's hand leads it."""
     left = [10]

@@ -290,6 +290,17 @@ def test_a_person_at_the_keyboard_says_events_holds_the_key_and_stops(terminal):
     assert not waiting.is_alive()
 
 
+def test_a_terminal_that_is_gone_is_an_emergency_stop():
+    master, slave = pty.openpty()
+    keys = Keys(slave)
+    operator, arm = KeyboardOperator(keys), Recorder()
+    operator.open(arm)
+    os.close(master)
+    wait_for(lambda: arm.stopped == ["the terminal is gone"])
+    keys.close()
+    os.close(slave)
+
+
 # ------------------------------------------------------------------ lerobot's SO-101 classes on a fake bus
 
 
