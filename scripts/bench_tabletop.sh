@@ -27,7 +27,7 @@ robowm bench suite=world_model size=small episodes=200 train_seed=1 task=tableto
 publish world_model_bench
 
 # 112 frames are four times the 28 that the longest training windows have; the study above has 60.
-first=110000
+first=108000
 for set in expert perturbed open_loop; do
   robowm rollout size=small env=tabletop/push_hidden actor=$set purpose=evaluation first_seed=$first episodes=200 max_steps=112 \
     stop_after_success=null output_dir=outputs/world_model_long_$set
