@@ -13,10 +13,16 @@ from typing import Any
 
 from robowm.artefacts import write_text
 from robowm.errors import UserError
+from robowm.report.arms import SOLVED, STEPS
 from robowm.report.models import won_and_lost
 from robowm.report.study import arm_order
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+COMPARED = {  # {metric of a pair of policies: (what it is called, decimals)}
+    "success": ("success, same starts", 3),
+    STEPS: ("steps to success, fewer are better, a failure counts as the time limit", 1),
+    SOLVED: ("steps to success, of the starts that both solved", 1),
+}
 MODEL_METRICS = {"psnr": "PSNR (dB)", "ssim": "SSIM", "lpips": "LPIPS"}
 DIGITS = {"psnr": 2, "ssim": 3, "lpips": 4}
 MODEL_ARMS = ("world_model", "base", "robowm", "diffusers", "copy_last", "shuffled_actions")
@@ -75,15 +81,21 @@ def _study(study: Mapping[str, Any]) -> str:
         lines = ["| task | arm | success | 95 % interval | n |", "| --- | --- | --- | --- | --- |"]
         lines += [f"| {r['task']} | {r['arm']} | {r['value']:.3f} | {r['low']:.3f} to {r['high']:.3f} | {r['n']} |" for r in ranked]
         parts.append("\n".join(lines))
-    pairs = [pair for pair in study["pairs"] if pair["metric"] == "success"]
-    if pairs:
-        lines = ["| task | difference in success, same starts | | 95 % interval | won / lost |", "| --- | --- | --- | --- | --- |"]
-        for p in pairs:
-            ends = f"{p['low']:+.3f} to {p['high']:+.3f} | {p['wins']:.1%} / {p['losses']:.1%}"
-            lines.append(f"| {p['task']} | {p['a']} - {p['b']} | {p['diff']:+.3f} | {ends} |")
-        parts.append("\n".join(lines))
+    parts += [part for metric in COMPARED if (part := _compared(study["pairs"], metric))]
     parts += [part for part in (_models(study["rows"]), _post_trained(study["pairs"]), _measured(study["rows"])) if part]
     return "\n\n".join(parts)
+
+
+def _compared(pairs: Sequence[Mapping[str, Any]], metric: str) -> str:
+    """Return the paired differences of policies in ``metric``; empty without any."""
+    what, digits = COMPARED[metric]
+    lines = [f"| task | difference in {what} | | 95 % interval | won / lost |", "| --- | --- | --- | --- | --- |"]
+    for p in pairs:
+        if p["metric"] == metric:
+            won, lost = won_and_lost(p)
+            ends = f"{p['low']:+.{digits}f} to {p['high']:+.{digits}f} | {won:.1%} / {lost:.1%}"
+            lines.append(f"| {p['task']} | {p['a']} - {p['b']} | {p['diff']:+.{digits}f} | {ends} |")
+    return "\n".join(lines) if len(lines) > 2 else ""
 
 
 def _models(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -50,6 +50,15 @@ def test_tables_show_arms_differences_and_fidelity_over_cameras():
     assert ": world_model / copy_last | PSNR (dB) |" in beside and "| discs | not run / 1.00 |" in beside
 
 
+def test_steps_to_success_stand_beside_success_and_fewer_are_won():
+    told = {"task": "tabletop/push", "a": "habc", "b": "plain", "n": 200, "wins": 0.1, "losses": 0.6}
+    steps = [{**told, "metric": f"steps_to_success{of}", "diff": -4.25, "low": -6.0, "high": -2.5} for of in ("", "@solved")]
+    shown = tables([{**STUDY, "pairs": [*STUDY["pairs"], *steps]}])
+    assert shown.count("| tabletop/push | habc - plain | -4.2 | -6.0 to -2.5 | 60.0% / 10.0% |") == 2
+    assert "a failure counts as the time limit" in shown and "of the starts that both solved" in shown
+    assert "difference in steps" not in tables([STUDY])
+
+
 def test_what_collection_measured_is_shown():
     shown = tables([{**STUDY, "rows": [row("estop", "estop_ms@p99", 0.5, task="real_robot/sim")]}])
     assert "| estop | estop_ms@p99 | 0.5 | 0.4 to 0.6 | 200 |" in shown
