@@ -5,6 +5,7 @@ Every function returns a matplotlib figure drawn in the house style (robowm/repo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -124,9 +125,15 @@ def draw_pairs(axes: Axes, pairs: Sequence[Mapping[str, Any]], metric: str, slot
         axes.set_xticks(ticks, [minus(f"{100 * tick:+.3g}") if tick else "0" for tick in ticks])
 
 
+def is_native(arm: str) -> bool:
+    """Tell whether ``arm`` was sampled at the sampler's own temperature, which a bench of several temperatures calls @t1."""
+    return re.search(r"@t(?!1$)[0-9.]+$", arm.partition(":")[0]) is None
+
+
 def curve_figure(curves: Sequence[Curve], metric: str, camera: str, fps: float | None = None) -> Figure:
     """Draw one metric of one camera over the horizon, one line per arm; other sampling temperatures stand in the tables alone."""
-    curves = [curve for curve in curves if "@t" not in curve.arm] or curves
+    native = [curve for curve in curves if is_native(curve.arm)]
+    curves = native if any(curve.arm not in _CONTROL_DASHES for curve in native) else curves
     with house_style():
         height = 3.1 if len(curves) > _CROWD else 2.1
         figure = new_figure(PANEL, height + 0.2 * np.ceil(len(curves) / _columns(curves)))
@@ -261,7 +268,7 @@ def _compared(results: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
     metrics = [p["metric"] for p in results["pairs"] if p["metric"].startswith("psnr/") and p["metric"].endswith("@mean")]
     found: dict[str, list[Mapping[str, Any]]] = {}
     shown = pairs_of(results, metric=metrics[0]) if metrics else []
-    for pair in [pair for pair in shown if "@t" not in pair["a"]]:
+    for pair in [pair for pair in shown if is_native(pair["a"])]:
         found.setdefault(pair["task"], []).append(pair)
     return found
 

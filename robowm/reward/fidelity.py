@@ -5,7 +5,7 @@ PersistWorld (Bardhan et al., arXiv 2603.25685): R = -LPIPS + SSIM + PSNR / 32, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -18,6 +18,14 @@ METRICS = {"lpips": lpips, "ssim": ssim, "psnr": psnr}
 WEIGHTS = {"lpips": -1.0, "ssim": 1.0, "psnr": 1 / 32}  # of a unit of each; PSNR in dB
 
 
+def check_metrics(names: Iterable[str]) -> None:
+    """Raise UserError for the first of ``names`` that is no metric of a fidelity reward."""
+    known = {**METRICS, **FOREGROUND}
+    for name in names:
+        if name not in known:
+            raise UserError(f"a fidelity reward has no metric {name!r}; {nearest(name, known)}")
+
+
 def fidelity_score(shown: Mapping[str, Tensor], true: Mapping[str, Tensor], weights: Mapping[str, float]) -> Score:
     """Score frames {camera: [B, T, h, w, 3]} against the true ones, per frame.
 
@@ -25,10 +33,7 @@ def fidelity_score(shown: Mapping[str, Tensor], true: Mapping[str, Tensor], weig
     nothing. The last two need recorded masks among ``true`` ("wrist_mask"); their terms are nan in frames without object or gripper, and
     in the total the mean over the cameras that do show it, 0 where none does.
     """
-    known = {**METRICS, **FOREGROUND}
-    for name in weights:
-        if name not in known:
-            raise UserError(f"a fidelity reward has no metric {name!r}; {nearest(name, known)}")
+    check_metrics(weights)
     if not weights or not shown:
         raise UserError(f"a fidelity reward needs a metric and a camera, found metrics {sorted(weights)} and cameras {sorted(shown)}")
     whole, parts = ([name for name in weights if name in kind] for kind in (METRICS, FOREGROUND))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from robowm.diffusion.sample import sample
 from robowm.errors import UserError, nearest
-from robowm.reward.fidelity import WEIGHTS, fidelity_score
+from robowm.reward.fidelity import WEIGHTS, check_metrics, fidelity_score
 from robowm.rl.advantages import group_advantages, informative, mixed_advantages, optimality, top_and_bottom
 from robowm.rl.reference import disagreement
 from robowm.types import ClipBatch
@@ -56,6 +56,7 @@ class Sampling:
 
     def __post_init__(self):
         self._check_numbers()
+        check_metrics(self.reward)
         for name in [*(self.mix or ()), *([] if self.main is None else [self.main])]:
             if name not in self.reward:
                 raise UserError(f"nft.sampling: {name!r} is no metric of the reward; {nearest(name, self.reward)}")

@@ -50,6 +50,8 @@ class Design:
         for name in ("context", "chunk", "sampling_steps"):
             if int(getattr(self, name)) != getattr(self, name) or getattr(self, name) < 1:
                 raise UserError(f"world_model.{name}={getattr(self, name)!r}; it must be a whole number of at least 1")
+        if isinstance(self.pinned, str) or not isinstance(self.pinned, Sequence):
+            raise UserError(f"world_model.pinned={self.pinned!r}; it is a list of cameras, [] for none")
         staggered(1, self.chunk, self.lag)
         if "_target_" not in self.network:
             raise UserError("world_model.network names no _target_, e.g. robowm.nn.unet.VideoUNet")

@@ -51,6 +51,20 @@ def test_many_arms_leave_room_for_their_curves_and_look_different():
     assert heights[1] > 0.8 * heights[0]
 
 
+def test_a_bench_of_several_temperatures_shows_its_models_at_the_samplers_own_or_at_all_where_that_was_not_asked_for():
+    def shown(*arms):
+        curves = [Curve("t", arm, "psnr", "top", np.arange(1, 4), np.ones(3)) for arm in (*arms, "copy_last")]
+        return [line.get_label() for line in figures.curve_figure(curves, "psnr", "top").axes[0].get_lines()]
+
+    assert shown("base@t1", "rl@t1", "base@t0.4", "rl@t0.4") == ["base@t1", "rl@t1", "copy_last"]
+    assert shown("base@t0.4", "base@t0.7") == ["base@t0.4", "base@t0.7", "copy_last"]
+    assert figures.is_native("rl@t1:zero_actions") and not figures.is_native("rl@t0.4:zero_actions")
+    assert figures.is_native("teacher_forcing@seconds") and not figures.is_native("teacher_forcing@seconds@t0.4")
+    pair = {"task": "t", "metric": "psnr/top@mean", "diff": 1.0, "low": 0.5, "high": 1.5, "n": 20, "wins": 1.0, "losses": 0.0}
+    pairs = [{**pair, "a": f"rl@t{t}", "b": f"base@t{t}"} for t in ("1", "0.4")]
+    assert [p["a"] for p in figures._compared({**results(), "pairs": pairs})["t"]] == ["rl@t1"]
+
+
 def test_thirteen_arms_have_a_colour_each_and_twenty_a_look_each():
     names = ["copy_last", *(f"arm{i}" for i in range(12)), "shuffled_actions"]
     styles = figures.curve_styles(names)

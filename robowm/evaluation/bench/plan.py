@@ -104,4 +104,7 @@ def check_stores(
             episode = store.episode(int(numbers[0]))
             regimes(episode)
             if drawn is not None and name == next(iter(stores)):
-                regimes(replace(episode, frames={camera: episode.frames[camera] for camera in drawn if camera in episode.frames}))
+                try:
+                    regimes(replace(episode, frames={camera: episode.frames[camera] for camera in drawn if camera in episode.frames}))
+                except UserError as error:
+                    raise UserError(f"the counterfactual episodes that this bench records in its env: {error}") from error
