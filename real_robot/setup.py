@@ -121,7 +121,8 @@ def _interrupted_by(*signals: signal.Signals) -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in signals}
+    heard = [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]  # nohup's wish is respected
+    before = {number: signal.signal(number, interrupt) for number in heard}
     try:
         yield
     finally:

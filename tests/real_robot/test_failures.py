@@ -104,6 +104,17 @@ def test_a_robot_that_fails_is_one_line_too(fakes, tmp_path, capfd):
     assert "took no command: bus lost" in operator.why and "took no command: bus lost" in capfd.readouterr().err.strip().splitlines()[-1]
 
 
+@pytest.fixture
+def plain_signals():
+    """As in a terminal, also where the tests run in the background, which ignores some."""
+    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("plain_signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_being_ended_or_hung_up_on_holds_the_robot_until_somebody_supports_it(fakes, number, tmp_path):
     robot, _, operator = fakes
