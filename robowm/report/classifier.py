@@ -11,6 +11,7 @@ import numpy as np
 from robowm.jsonl import recover_lines
 from robowm.metrics.stats import outcome_row
 from robowm.report.folders import Artefact, of_kind
+from robowm.report.schema import TASK_NAME
 from robowm.report.study import Reliability
 
 CLASSIFIER, IMAGINED = "success_classifier", "imagined_vs_real"
@@ -61,11 +62,14 @@ def reliabilities(artefacts: Sequence[Artefact]) -> list[Reliability]:
 
 
 def task_of(artefact: Artefact, artefacts: Sequence[Artefact]) -> str:
-    """Return the task of a learned thing: that of the stores it was made from, or the only task around."""
+    """Return the task of a learned thing: that of the stores it was made from, or the only task around.
+
+    A real robot's stores know the sentence that they were asked for, which is no name of a task in results.
+    """
     by_fingerprint = {other.record["fingerprint"]: other for other in artefacts}
     for fingerprint in artefact.record["inputs"].values():
         source: Mapping[str, Any] = by_fingerprint[fingerprint].record["config"] if fingerprint in by_fingerprint else {}
-        if "task" in source:
+        if TASK_NAME.match(source.get("task", "")):
             return source["task"]
     tasks = {other.record["config"]["task"] for other in of_kind(artefacts, "evaluation")}
     return tasks.pop() if len(tasks) == 1 else "unknown/unknown"

@@ -38,7 +38,7 @@ LOWER_IS_BETTER = (
 
 _FIDELITY_NAME = re.compile(rf"^({'|'.join(FIDELITY)})/[A-Za-z0-9_]+@([1-9]\d*|[a-z][a-z0-9_]*)$")  # @mean, @frame or @regime
 _OTHER_NAME = re.compile(r"^[a-z_0-9]+(/[A-Za-z0-9_+\-.]+)?(@[A-Za-z0-9_]+)?$")
-_TASK_NAME = re.compile(r"^[a-z0-9_]+/[a-z0-9_\-]+(:[a-z0-9_]+)?$")
+TASK_NAME = re.compile(r"^[a-z0-9_]+/[a-z0-9_\-]+(:[a-z0-9_]+)?$")
 
 _TOP = {
     "study": str,
@@ -199,7 +199,7 @@ def _pair(pair: Mapping[str, Any], where: str) -> list[str]:
 
 def _names(entry: Mapping[str, Any], where: str) -> list[str]:
     found = []
-    if not _TASK_NAME.match(entry["task"]):
+    if not TASK_NAME.match(entry["task"]):
         found.append(f"{where}.task is {entry['task']!r}, expected suite/task or suite/task:action_set")
     metric = entry["metric"]
     pattern = _FIDELITY_NAME if metric.partition("/")[0] in FIDELITY else _OTHER_NAME

@@ -66,3 +66,10 @@ def test_lines_with_recoveries_become_points_and_a_note():
     (note,) = habc.notes(lines)
     assert "success = 1.000 x recoveries" in note and "over 4 policies" in note
     assert habc.notes([{key: value for key, value in line.items() if key != "measures"} for line in lines]) == []
+
+
+def test_critics_of_a_real_robots_stores_belong_to_the_task_that_its_policies_were_evaluated_on():
+    sentence = artefact("rollouts", "store", {}, "s", task="put the red cube into the blue tray")
+    evaluated = artefact("deploy", "evaluation", {}, "e", task="real_robot/sim")
+    critics = artefact("critics", "critics", {"auc": 0.9}, "c", {"store0": "s"})
+    assert [row["task"] for row in habc.rows([sentence, evaluated, critics])] == ["real_robot/sim"]
