@@ -8,9 +8,7 @@ aside in ``interrupted/``, and the same command goes on.
 from __future__ import annotations
 
 import logging
-import shutil
 import sys
-import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,6 +26,7 @@ from real_robot.spool import Spool, set_aside
 from robowm.artefacts import claim, read_artefact
 from robowm.data.lerobot import export_lerobot, exported
 from robowm.data.sidecar import write_sidecar
+from robowm.data.spec import StoreSpec
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
 from robowm.jsonl import append_lines, recover_lines
@@ -83,10 +82,7 @@ def run(
     inputs = {} if pilot is None else {"policy": pilot.name}
     config = {"robot": device.name, "task": task, "spec": spec.to_json(), "max_steps": max_steps, "first_seed": first}
     finished = claim(output_dir, kind="store", inputs=inputs, config={**config, "round": round})
-    store = EpisodeStore.open_or_create(output_dir, spec)
-    if len(store) > episodes:
-        raise UserError(f"{output_dir} holds {len(store)} episodes, episodes={episodes} asks for fewer; choose another output_dir")
-    _check_export(lerobot_dir, store)
+    store = _opened(output_dir, spec, episodes, lerobot_dir)
     if finished is not None and finished["episodes"] == episodes:
         _export(store, lerobot_dir, device.name)
         return finished["counts"]
@@ -129,25 +125,30 @@ def _record_all(session: Session, made: Body, store: EpisodeStore, lines: _Lines
         print(f"episode {seed}: recorded again", file=sys.stderr, flush=True)
 
 
-def _check_export(folder: str | Path | None, store: EpisodeStore) -> None:
-    """Refuse a folder that holds anything but an export of ``store``, or of what it held before it grew."""
-    if folder is None or not Path(folder).exists():
-        return
-    found, whole = exported(folder), [meta.to_json() for meta in store.metas]
-    if not found or found != whole[: len(found)]:
-        raise UserError(f"lerobot_dir={folder} exists and holds something else; give another folder, or delete it")
+def _opened(folder: Path, spec: StoreSpec, episodes: int, lerobot_dir: str | Path | None) -> EpisodeStore:
+    """Return the store in ``folder``; refuse more episodes than ``episodes``, and a ``lerobot_dir`` that is no export of its first ones."""
+    store = EpisodeStore.open_or_create(folder, spec)
+    if len(store) > episodes:
+        raise UserError(f"{folder} holds {len(store)} episodes, episodes={episodes} asks for fewer; choose another output_dir")
+    if lerobot_dir is not None and Path(lerobot_dir).exists():
+        found, whole = exported(lerobot_dir), [meta.to_json() for meta in store.metas]
+        if not found or found != whole[: len(found)]:
+            raise UserError(f"lerobot_dir={lerobot_dir} exists and holds something else; give another folder, or delete it")
+    return store
 
 
 def _export(store: EpisodeStore, folder: str | Path | None, robot_type: str) -> None:
-    """Write ``store`` in lerobot's format to ``folder``, in the place of an export of fewer episodes; nothing to do where it is there."""
-    if folder is None or exported(folder) == [meta.to_json() for meta in store.metas]:
+    """Write ``store`` in lerobot's format to ``folder``; an export of fewer episodes moves beside it, since somebody may have edited it."""
+    if folder is None or (before := exported(folder)) == [meta.to_json() for meta in store.metas]:
         return
     folder = Path(folder)
-    fresh = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
-    export_lerobot(store, fresh, use_videos=False, robot_type=robot_type)
-    if folder.exists():
-        shutil.rmtree(folder)
-    fresh.rename(folder)
+    if before is not None:
+        aside = folder.with_name(f"{folder.name}_{len(before)}_episodes")
+        if aside.exists():
+            raise UserError(f"{aside} is in the way of the export of {len(before)} episodes in lerobot_dir={folder}; move or delete it")
+        log.warning("the export of the first %d episodes moves to %s", len(before), aside)
+        folder.rename(aside)
+    export_lerobot(store, folder, use_videos=False, robot_type=robot_type)
 
 
 def _clear(folder: Path) -> None:

@@ -57,13 +57,13 @@ class Keys:
             if self._out_r in ready:
                 return
             try:
-                text = os.read(self._fd, 64).decode(errors="ignore")
+                read = os.read(self._fd, 64)
             except OSError:
-                text = ""
-            for key in split(text) or [LOST]:
+                read = b""
+            for key in split(read.decode(errors="ignore")) if read else [LOST]:  # bytes that are no text are no key
                 for listener in self._listeners:
                     listener(key)
-            if not text:
+            if not read:
                 return
 
 

@@ -112,7 +112,7 @@ class NftLoss:
         levels = model.theta.design.schedule(self.how.sampling.steps)[:-1].to(experience.sample.device)
         found = [self.at_levels(model, experience, row, generator) for row in levels]
         means = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
-        model.distance.fill_(float(torch.as_tensor(means.get("distance", 0.0)).detach()))
+        model.distance.copy_(means.get("distance", torch.zeros(())).detach())
         loss = means["nft"] + self.how.reference.weight * means.get("reference", 0.0)
         return loss, {**{name: mean.detach() for name, mean in means.items()}, **terms}
 

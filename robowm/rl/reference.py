@@ -31,9 +31,9 @@ class Reference:
     def __post_init__(self):
         if self.weight < 0 or not SHARES[0] <= self.share <= SHARES[1]:
             raise UserError(f"nft.reference: weight={self.weight}, share={self.share}; use weight >= 0 and a share in {list(SHARES)}")
-        for name, least in (("limit", 0.0), ("every", 1)):
+        for name in ("limit", "every"):
             value = getattr(self, name)
-            if value is not None and not (value >= least and value > 0):
+            if value is not None and not value > 0:
                 raise UserError(f"nft.reference.{name}={value}; the reference would be the model itself: use null or a number above 0")
 
 

@@ -145,6 +145,7 @@ def test_a_finished_collection_grows_and_does_not_shrink(tmp_path, capfd):
     assert store.metas[0] == first.metas[0] and [meta.source.seed for meta in store.metas] == [0, 1]
     assert read_artefact(store.path, "store")["fingerprint"] == store.fingerprint() != first.fingerprint()
     assert len(read_sidecar(store, "quality")["quality"]) == store.lengths.sum() and len(exported(tmp_path / "one")) == 2
+    assert len(exported(tmp_path / "one_1_episodes")) == 1  # somebody may have worked on it
     assert main_of(collect.APP, [*words, "episodes=1"]) == 2
     assert "holds 2 episodes, episodes=1 asks for fewer" in capfd.readouterr().err
 

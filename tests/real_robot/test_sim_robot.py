@@ -295,6 +295,12 @@ def test_a_terminal_that_is_gone_is_an_emergency_stop():
     keys = Keys(slave)
     operator, arm = KeyboardOperator(keys), Recorder()
     operator.open(arm)
+    operator.prepare(0)
+    os.write(master, b"\xe1\xff")  # what is no text is no key, and nobody hung up
+    time.sleep(0.05)
+    os.write(master, b"\n")
+    wait_for(lambda: operator.poll(Mode.DEMO, 0) == [Event.READY])
+    assert not arm.stopped
     os.close(master)
     wait_for(lambda: arm.stopped == ["the terminal is gone"])
     keys.close()

@@ -12,6 +12,7 @@ from robowm.data.store import EpisodeStore
 from robowm.errors import UserError, nearest
 from robowm.evaluation.bench.regimes import Regimes
 from robowm.evaluation.world_models import KNOWN_CONTROLS, long_enough
+from robowm.protocols import Env
 
 COUNTERFACTUAL, REAL = "counterfactual", "real_frames"  # a store that the bench records, and the arm of recorded frames
 MODEL_NAME, STORE_NAME = re.compile(r"[A-Za-z0-9_.+\-]+"), re.compile(r"[a-z0-9_]+")
@@ -72,6 +73,13 @@ def shared_cameras(cameras: Mapping[str, Mapping[str, tuple[int, int]]]) -> list
         shown = "; ".join(f"{model}: {', '.join(f'{c} {h}x{w}' for c, (h, w) in views.items())}" for model, views in cameras.items())
         raise UserError(f"the world models have no camera of one size in common ({shown}); compare models of the same cameras")
     return shared
+
+
+def drawn_cameras(env: Env | None, counterfactual: int | None) -> list[str] | None:
+    """Return the cameras of the counterfactual episodes that a bench records in ``env``; None where it records none."""
+    if counterfactual and env is None:
+        raise UserError(f"counterfactual={counterfactual} executes actions in the simulator; give env=... or set counterfactual=null")
+    return None if env is None or counterfactual == 0 else list(env.spec()["cameras"])
 
 
 def check_stores(

@@ -26,12 +26,11 @@ import numpy as np
 
 from robowm.artefacts import claim, fingerprint_json, write_artefact, write_json, write_text
 from robowm.data.store import EpisodeStore
-from robowm.errors import UserError
 from robowm.evaluation import world_models as fidelity
 from robowm.evaluation.bench.counterfactual import record_counterfactuals
 from robowm.evaluation.bench.inverse import ActionError, InverseDynamics, InverseNet, train_reader
 from robowm.evaluation.bench.long_roll import LongRoll, run_long_roll
-from robowm.evaluation.bench.plan import COUNTERFACTUAL, REAL, Arm, arms_of, check_stores, matched, pairs_of, shared_cameras
+from robowm.evaluation.bench.plan import COUNTERFACTUAL, REAL, Arm, arms_of, check_stores, drawn_cameras, matched, pairs_of, shared_cameras
 from robowm.evaluation.bench.regimes import Regimes, RegimeScores, name_of
 from robowm.jsonl import recover_lines
 from robowm.metrics.stats import outcome_pair
@@ -91,9 +90,7 @@ def run(
     arms, compared = arms_of(world_models, temperatures), pairs_of(world_models, pairs)
     opened = {name: EpisodeStore.open(path) for name, path in stores.items()}
     trained = {f"train_stores.{i}": EpisodeStore.open(share["path"]) for i, share in enumerate(train_stores)}
-    if counterfactual and env is None:
-        raise UserError(f"counterfactual={counterfactual} executes actions in the simulator; give env=... or set counterfactual=null")
-    drawn = None if env is None or counterfactual == 0 else list(env.spec()["cameras"])
+    drawn = drawn_cameras(env, counterfactual)
     check_stores(opened, trained, horizon, episodes, regimes, drawn)
     models = {arm.model: load(arm.path, temperature=arm.temperature) for arm in arms if arm.temperature == temperatures[0]}
     cameras = shared_cameras({name: model.cameras for name, model in models.items()})
