@@ -19,7 +19,6 @@ from robowm.artefacts import claim, read_artefact
 from robowm.data.sampler import ClipSampler
 from robowm.data.shares import StoreShare, open_shares
 from robowm.data.spec import tasks_of
-from robowm.data.store import EpisodeStore
 from robowm.diffusion.flow import add_noise, spread
 from robowm.errors import UserError
 from robowm.metrics.fidelity import FOREGROUND, LPIPS_SMALLEST
@@ -30,7 +29,7 @@ from robowm.train.learner import Fitting, Learner, fit
 from robowm.train.log import LOG, read_log
 from robowm.train.optim import OptimConfig
 from robowm.types import ClipBatch
-from robowm.world_model.losses import check_fits, masked_mean, offsets
+from robowm.world_model.losses import check_fits, masked_mean, masks_of, offsets
 from robowm.world_model.model import WorldModelNet
 from robowm.world_model.predict import KIND, load_world_model, seal
 
@@ -200,9 +199,7 @@ def clips(net: WorldModelNet, shares: Sequence[StoreShare], batch_size: int, see
     observed, acted = offsets(net.design, how.chunks)
     names = list(net.layout.cameras)
     if not FOREGROUND.keys().isdisjoint(how.reward):
-        for share in shares:
-            masks = EpisodeStore.open(share.path).spec.masks(net.layout.cameras, str(share.path))
-        names += masks
+        names += masks_of(shares, list(net.layout.cameras))
     sampler = ClipSampler(
         shares, cameras=names, obs_offsets=observed, action_offsets=acted, batch_size=batch_size, seed=seed, anchors="future"
     )

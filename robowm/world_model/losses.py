@@ -6,8 +6,8 @@ that repeat the current frame, as at the start of a rollout (Ctrl-World, Guo et 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -18,9 +18,10 @@ from robowm.data.store import EpisodeStore
 from robowm.diffusion.flow import add_noise, draw_levels
 from robowm.errors import UserError
 from robowm.metrics.fidelity import LPIPS_SMALLEST, lpips
-from robowm.types import ClipBatch
+from robowm.types import MASK, MASK_CHANNELS, ClipBatch
 from robowm.world_model.model import Context, Design, WorldModelNet
 
+MOVING = ("object", "gripper")  # channels of a mask that foreground_weight looks at
 PINNED = -(10**6)  # an observation offset before any episode's start: clip readers repeat the first row there
 
 
@@ -50,6 +51,19 @@ def check_fits(shares: Sequence[StoreShare], key: str, value: int, unit: int, *,
     )
 
 
+def masks_of(shares: Sequence[StoreShare], cameras: Sequence[str]) -> list[str]:
+    """Return the names of the masks of ``cameras``; UserError for the first store that was recorded without them."""
+    named = [EpisodeStore.open(share.path).spec.masks(cameras, str(share.path)) for share in shares]
+    return named[0]
+
+
+def steps_of(net: WorldModelNet, batch: ClipBatch, part: slice) -> ClipBatch:
+    """Return ``batch`` with the frames after the steps ``part`` alone, and with their validity and weights."""
+    ahead = slice(net.context_rows + part.start, net.context_rows + part.stop)
+    frames = {name: frames[:, ahead] for name, frames in batch.frames.items()}
+    return replace(batch, frames=frames, action_valid=batch.action_valid[:, part], weight=batch.weight[:, part])
+
+
 def clip_rows(net: WorldModelNet, batch: ClipBatch) -> tuple[Tensor, Tensor]:
     """Return a clip's rows f32 [B, C+F, D] and its normalised actions f32 [B, F, A]."""
     return net.layout.pack(batch.frames, net.normalize_state.normalize(batch.state)), net.normalize_action.normalize(batch.action)
@@ -60,6 +74,21 @@ def masked_mean(errors: Tensor, valid: Tensor, weight: Tensor) -> Tensor:
     if not valid.any():
         raise UserError("a batch holds no valid step to predict; the episodes are shorter than the world model's chunk")
     return (errors.where(valid, 0) * weight).sum() / valid.sum()
+
+
+def foreground_errors(net: WorldModelNet, error: Tensor, frames: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return {"object" | "gripper": f32 [B, F]}: means of the squared ``error`` [B, F, D] over the pixels where a mask shows it.
+
+    ``frames`` {"<camera>_mask": uint8 [B, F, h, w, 3]}. Cameras that show it count alike, however large it is there; 0 where none does.
+    """
+    error = net.layout.video(error).mean(-3)  # [B, F, V, h, w]
+    found = {}
+    for name in MOVING:
+        mask = torch.stack([frames[camera + MASK][..., MASK_CHANNELS[name]] > 0 for camera in net.layout.cameras], 2)
+        size = mask.sum((-1, -2))  # [B, F, V], 0 where a camera does not show it
+        views = (error * mask).sum((-1, -2)) / size.clamp_min(1)
+        found[name] = views.sum(-1) / (size > 0).sum(-1).clamp_min(1)
+    return found
 
 
 def worsened(rows: Tensor, scale: Tensor, largest: float, pinned: bool, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -93,13 +122,14 @@ class TeacherForcing:
     state_weight: float = 1.0  # of the proprioception's error beside the pixels'
     perceptual_weight: float = 0.1  # of LPIPS beside the pixels' error; 0 switches it off
     perceptual_pictures: int = 8  # pictures of a batch that it looks at, drawn anew each time; all of them cost as much as the network
+    foreground_weight: float = 0.0  # of the error where the object is and of that where the gripper is, on stores with masks
     chunks: ClassVar[int] = 1  # of a training clip
 
     def __call__(self, net: WorldModelNet, batch: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         rows, action = clip_rows(net, batch)
         context, clean = rows[:, : net.context_rows], rows[:, net.context_rows :]
         context = self.corrupt(net, context, generator)
-        return self.denoise(net, clean, Context(*context, action), batch, generator)
+        return self.denoise(net, clean, Context(*context, action), steps_of(net, batch, slice(0, clean.shape[1])), generator)
 
     def corrupt(self, net: WorldModelNet, context: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return context rows [B, C, D] as training shows them, and their noise levels [B, C]."""
@@ -122,7 +152,7 @@ class TeacherForcing:
     def compare(
         self, net: WorldModelNet, estimate: Tensor, clean: Tensor, batch: ClipBatch, generator: torch.Generator
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the weighted loss of an ``estimate`` [B, F, D] of the ``clean`` rows, and its raw terms."""
+        """Return the weighted loss of an ``estimate`` [B, F, D] of the ``clean`` rows, and its raw terms; ``batch`` is theirs alone."""
         estimate = estimate.float()
         error = (estimate - clean).square()
         terms = {
@@ -133,6 +163,10 @@ class TeacherForcing:
         if self.perceptual_weight > 0:
             terms["perceptual"] = self.perceptual(net, estimate, clean, batch, generator)
             loss = loss + self.perceptual_weight * terms["perceptual"]
+        if self.foreground_weight > 0:
+            for name, errors in foreground_errors(net, error, batch.frames).items():
+                terms[name] = masked_mean(errors, batch.action_valid, batch.weight)
+                loss = loss + self.foreground_weight * terms[name]
         return loss, terms
 
     def perceptual(self, net: WorldModelNet, estimate: Tensor, clean: Tensor, batch: ClipBatch, generator: torch.Generator) -> Tensor:

@@ -10,7 +10,7 @@ baseline of reinforcement learning on own rollouts.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from robowm.diffusion.sample import follow, sample
 from robowm.errors import UserError
 from robowm.types import ClipBatch
-from robowm.world_model.losses import TeacherForcing, clip_rows
+from robowm.world_model.losses import TeacherForcing, clip_rows, steps_of
 from robowm.world_model.model import Context, WorldModelNet
 
 
@@ -79,6 +79,11 @@ class SelfForwarded:
         """Share of clips whose rows have a noise level each."""
         return self.supervised.own_levels
 
+    @property
+    def foreground_weight(self) -> float:
+        """Weight of the errors where object and gripper are."""
+        return self.supervised.foreground_weight
+
     def __call__(self, net: WorldModelNet, batch: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         rows, action = clip_rows(net, batch)
         count, size = net.context_rows, net.design.chunk
@@ -89,7 +94,7 @@ class SelfForwarded:
         context = self.supervised.corrupt(net, own.where(chosen, true), generator)
         clean = rows[:, count + begin : count + begin + size]
         part = slice(begin, begin + size)
-        return self.supervised.denoise(net, clean, Context(*context, action[:, part]), steps_of(batch, part), generator)
+        return self.supervised.denoise(net, clean, Context(*context, action[:, part]), steps_of(net, batch, part), generator)
 
 
 @dataclass(frozen=True)
@@ -103,12 +108,13 @@ class SelfRollout:
 
     depth: int = 4  # chunks rolled
     sampling_steps: int = 1
-    context_noise: float = 0.0  # these six as in TeacherForcing; the first three of the first context
+    context_noise: float = 0.0  # these seven as in TeacherForcing; the first three of the first context
     state_noise: float = 0.1
     cold_start: float = 0.0
     state_weight: float = 1.0
     perceptual_weight: float = 0.1
     perceptual_pictures: int = 8
+    foreground_weight: float = 0.0
     own_levels: ClassVar[float] = 1.0  # with a lag, a row's levels are those that the sampler will ask for
 
     def __post_init__(self) -> None:
@@ -122,7 +128,7 @@ class SelfRollout:
     @property
     def shared(self) -> TeacherForcing:
         """What it has in common with teacher forcing: how a true context is worsened, how an estimate is compared with the truth."""
-        names = ("context_noise", "state_noise", "cold_start", "state_weight", "perceptual_weight", "perceptual_pictures")
+        names = {field.name for field in fields(self)} & {field.name for field in fields(TeacherForcing)}
         return TeacherForcing(**{name: getattr(self, name) for name in names})
 
     def __call__(self, net: WorldModelNet, batch: ClipBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
@@ -134,7 +140,7 @@ class SelfRollout:
         losses, terms = [], []
         for begin in range(0, self.depth * size, size):
             part = slice(begin, begin + size)
-            clip = steps_of(batch, part)
+            clip = steps_of(net, batch, part)
             if losses and not clip.action_valid.any():
                 break  # the episodes end here
             given = Context(context, noised, action[:, part])
@@ -160,8 +166,3 @@ class SelfRollout:
 def _check_depth(depth: int) -> None:
     if int(depth) != depth or depth < 1:
         raise UserError(f"loss.depth={depth}; chunks are rolled: give a whole number of at least 1, or take loss=teacher_forcing")
-
-
-def steps_of(batch: ClipBatch, part: slice) -> ClipBatch:
-    """Return ``batch`` with the masks and weights of the steps ``part`` alone."""
-    return replace(batch, action_valid=batch.action_valid[:, part], weight=batch.weight[:, part])

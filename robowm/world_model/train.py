@@ -20,7 +20,7 @@ from robowm.train.checkpoint import config_differences
 from robowm.train.learner import Fitting, Learner, derive_seed, fit
 from robowm.train.log import LOG, read_log
 from robowm.train.optim import OptimConfig
-from robowm.world_model.losses import TeacherForcing, check_fits, offsets
+from robowm.world_model.losses import TeacherForcing, check_fits, masks_of, offsets
 from robowm.world_model.model import Design, WorldModelNet, build
 from robowm.world_model.predict import KIND, load_world_model, seal
 from robowm.world_model.self_forcing import SelfForwarded, SelfRollout
@@ -67,7 +67,7 @@ def run(
     if claim(output_dir, kind=KIND, inputs=inputs, config=config) is not None:
         return read_log(output_dir / LOG)[-1]
     torch.manual_seed(derive_seed(seed))
-    sampler, net = prepare(shares, design, batch_size, seed, loss.chunks)
+    sampler, net = prepare(shares, design, batch_size, seed, loss)
     earlier = ()
     if init_from is not None:
         net, earlier = continued(init_from, net)
@@ -98,14 +98,17 @@ def continued(init_from: Path | str, fresh: WorldModelNet) -> tuple[WorldModelNe
     return net.train(), loaded.tasks
 
 
-def prepare(shares: Sequence[StoreShare], design: Design, batch_size: int, seed: int, chunks: int = 1) -> tuple[ClipSampler, WorldModelNet]:
-    """Return the sampler of training clips of ``chunks`` chunks and a fresh model whose normalisers fit all of the data."""
+def prepare(
+    shares: Sequence[StoreShare], design: Design, batch_size: int, seed: int, loss: TeacherForcing | SelfForwarded | SelfRollout
+) -> tuple[ClipSampler, WorldModelNet]:
+    """Return the sampler of the clips that ``loss`` trains on and a fresh model whose normalisers fit all of the data."""
     spec = EpisodeStore.open(shares[0].path).spec
     cameras = list(spec.pictures()) if design.cameras is None else list(design.cameras)
     spec.check_cameras(cameras, str(shares[0].path), "world_model.cameras")
-    observed, acted = offsets(design, chunks)
+    observed, acted = offsets(design, loss.chunks)
+    shown = [*cameras, *masks_of(shares, cameras)] if loss.foreground_weight > 0 else cameras
     sampler = ClipSampler(
-        shares, cameras=cameras, obs_offsets=observed, action_offsets=acted, batch_size=batch_size, seed=seed, anchors="future"
+        shares, cameras=shown, obs_offsets=observed, action_offsets=acted, batch_size=batch_size, seed=seed, anchors="future"
     )
     state = Normalizer.fit(sampler.reader.state, spec.state_names)
     action = Normalizer.fit(sampler.reader.action, spec.action_names)

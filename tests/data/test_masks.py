@@ -12,6 +12,7 @@ from robowm.data.shares import StoreShare
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
 from robowm.reward.train import run as train_success
+from robowm.world_model.losses import TeacherForcing
 from robowm.world_model.model import Design
 from robowm.world_model.train import prepare
 from tests.fakes import masked_store
@@ -39,9 +40,9 @@ def test_a_mask_comes_back_as_it_was_stored(store):
 
 
 def test_a_world_model_of_all_cameras_has_none(store):
-    _, net = prepare([StoreShare(store.path)], Design(network=NODE), 2, 0)
+    _, net = prepare([StoreShare(store.path)], Design(network=NODE), 2, 0, TeacherForcing())
     assert list(net.layout.cameras) == ["external", "wrist"]
-    _, named = prepare([StoreShare(store.path)], Design(network=NODE, pinned=(), cameras=("wrist_mask",)), 2, 0)
+    _, named = prepare([StoreShare(store.path)], Design(network=NODE, pinned=(), cameras=("wrist_mask",)), 2, 0, TeacherForcing())
     assert list(named.layout.cameras) == ["wrist_mask"], "who names one gets it"
 
 

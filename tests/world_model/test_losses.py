@@ -16,7 +16,7 @@ from tests.world_model.conftest import NODE
 @pytest.fixture(scope="module")
 def parts(store):
     torch.manual_seed(0)
-    sampler, net = prepare([StoreShare(store)], Design(NODE), batch_size=16, seed=0)
+    sampler, net = prepare([StoreShare(store)], Design(NODE), batch_size=16, seed=0, loss=TeacherForcing())
     return net, sampler.batch(0)
 
 

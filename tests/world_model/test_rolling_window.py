@@ -15,6 +15,7 @@ from robowm.world_model.losses import TeacherForcing
 from robowm.world_model.model import Design
 from robowm.world_model.predict import LoadedWorldModel
 from robowm.world_model.rolling_window import RollingWorldModel, load_rolling_world_model
+from robowm.world_model.self_forcing import SelfRollout
 from robowm.world_model.train import prepare
 from tests.world_model.conftest import NODE, train
 
@@ -25,7 +26,7 @@ N, STEPS = 3, 10
 def parts(store):
     """The network, a true first observation and actions f32 [N, 10, A]."""
     torch.manual_seed(0)
-    sampler, net = prepare([StoreShare(store)], Design(NODE, sampling_steps=4, lag=1), batch_size=N, seed=0, chunks=3)
+    sampler, net = prepare([StoreShare(store)], Design(NODE, sampling_steps=4, lag=1), batch_size=N, seed=0, loss=SelfRollout(depth=3))
     batch = sampler.batch(0)
     obs = Obs({c: f[:, 2:3].numpy() for c, f in batch.frames.items()}, batch.state[:, 2:3].numpy(), None, batch.task)
     return net.eval(), obs, batch.action[:, :STEPS].numpy()

@@ -14,13 +14,14 @@ from robowm.world_model.model import Context, Design
 from robowm.world_model.predict import LoadedWorldModel
 from robowm.world_model.self_forcing import SelfForwarded, SelfRollout, push, roll, rolling
 from robowm.world_model.train import prepare
+from tests.fakes import masked_store
 from tests.world_model.conftest import NODE, train
 
 
 @pytest.fixture
 def parts(store):
     torch.manual_seed(0)
-    sampler, net = prepare([StoreShare(store)], Design(NODE), batch_size=8, seed=0, chunks=2)
+    sampler, net = prepare([StoreShare(store)], Design(NODE), batch_size=8, seed=0, loss=SelfRollout(depth=2))
     return net, sampler.batch(0)
 
 
@@ -168,7 +169,7 @@ def test_the_real_context_of_a_self_rollout_is_worsened_as_asked_and_its_levels_
 
 def test_noisy_real_rows_that_stay_in_a_long_context_keep_their_levels(store, monkeypatch):
     torch.manual_seed(0)
-    sampler, net = prepare([StoreShare(store)], Design(NODE, context=6), batch_size=4, seed=0, chunks=2)
+    sampler, net = prepare([StoreShare(store)], Design(NODE, context=6), batch_size=4, seed=0, loss=SelfRollout(depth=2))
     seen = []
     monkeypatch.setattr(net, "x0", lambda x, level, context: seen.append(context.level) or drifts(x, level, context))
     SelfRollout(depth=2, context_noise=0.5, perceptual_weight=0)(net, sampler.batch(0), generator())
@@ -214,3 +215,41 @@ def test_trains_from_the_same_command_and_leaves_no_trace_of_the_longer_clips(st
 
     record = read_artefact(tmp_path / "wm", "world_model")
     assert record["config"]["loss"]["_target_"].endswith(f"self_forcing.{type(loss).__name__}") and record["model"]["design"]["chunk"] == 4
+
+
+def test_the_foreground_term_of_every_loss_is_the_error_where_masks_show_object_and_gripper(tmp_path):
+    share = StoreShare(masked_store(tmp_path / "store", [12, 15, 20], unseen=1).path)
+    for loss in (replace(PLAIN, foreground_weight=0.5), SelfRollout(2, perceptual_weight=0, foreground_weight=0.5), forwarded(0.5)):
+        torch.manual_seed(0)
+        sampler, net = prepare([share], Design(NODE), batch_size=8, seed=0, loss=loss)
+        batch = sampler.batch(0)
+        assert set(batch.frames) == {"external", "wrist", "external_mask", "wrist_mask"} and list(net.layout.cameras) == [
+            "external",
+            "wrist",
+        ]
+        total, terms = loss(net, batch, generator())
+        torch.testing.assert_close(total, terms["pixels"] + terms["state"] + 0.5 * (terms["object"] + terms["gripper"]))
+        total.backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters()), "cameras without the object count for nothing"
+
+
+def forwarded(weight):
+    return SelfForwarded(replace(PLAIN, foreground_weight=weight), depth=1)
+
+
+def test_the_foreground_term_looks_at_the_masks_of_the_rows_that_it_compares(tmp_path, monkeypatch):
+    """Of a flat guess in grey, the error at the object follows from its colour; the background is as wrong as can be."""
+    share = StoreShare(masked_store(tmp_path / "store", [12, 15, 20]).path)
+    loss = SelfRollout(2, perceptual_weight=0, foreground_weight=1.0)
+    sampler, net = prepare([share], Design(NODE), batch_size=8, seed=0, loss=loss)
+    batch = sampler.batch(0)
+    monkeypatch.setattr(net, "x0", lambda x, level, context: torch.zeros_like(x, requires_grad=True))
+    colour = (torch.tensor([230.0, 60.0, 40.0]) / 127.5 - 1).square().mean()
+    torch.testing.assert_close(loss(net, batch, generator())[1]["object"], colour)
+    shifted = replace(batch, frames={name: f.roll(1, 1) if name.endswith("_mask") else f for name, f in batch.frames.items()})
+    assert (loss(net, shifted, generator())[1]["object"] - colour).abs() > 1e-3, "masks of the row before show something else"
+
+
+def test_foreground_weight_on_a_store_without_masks_says_how_to_record_them(store, tmp_path):
+    with pytest.raises(UserError, match=r"has no masks \(external_mask\); record it with env.masks=true"):
+        train(store, tmp_path / "wm", steps=1, loss=SelfRollout(depth=1, perceptual_weight=0, foreground_weight=0.1))

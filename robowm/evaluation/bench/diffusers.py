@@ -84,7 +84,7 @@ def run(
     if claim(output_dir, kind=KIND, inputs=inputs, config=config) is not None:
         return json.loads((output_dir / SUMMARY).read_text())
     torch.manual_seed(derive_seed(seed))
-    sampler, ours = prepare(shares, design, batch_size, seed, loss.chunks)
+    sampler, ours = prepare(shares, design, batch_size, seed, loss)
     peer = matched(ours)
     learners = {OURS: Learner(ours, sampler.batch, loss), PEER: Learner(peer, sampler.batch, PeerLoss(loss.pure_noise))}
     steps = plan(output_dir / PLAN, learners, optim, seconds, timing.updates, pick_device(runs_on))

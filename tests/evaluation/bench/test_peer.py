@@ -9,6 +9,7 @@ from robowm.evaluation.bench.peer import DiffusersPeer, PeerLoss, _sigma, count,
 from robowm.evaluation.world_models import free_run
 from robowm.protocols import WorldModel
 from robowm.types import Obs
+from robowm.world_model.losses import TeacherForcing
 from robowm.world_model.model import Design
 from robowm.world_model.train import prepare
 
@@ -19,7 +20,7 @@ NODE = {"_target_": "robowm.nn.unet.VideoUNet", "channels": [128, 192], "conditi
 def parts(tmp_path_factory):
     store = fake_store(tmp_path_factory.mktemp("peer") / "store", [12, 9, 20]).path
     torch.manual_seed(0)
-    sampler, ours = prepare([StoreShare(store)], Design(NODE), batch_size=8, seed=0)
+    sampler, ours = prepare([StoreShare(store)], Design(NODE), batch_size=8, seed=0, loss=TeacherForcing())
     return EpisodeStore.open(store), sampler, ours
 
 
