@@ -3,7 +3,7 @@
 In an override ``{name}`` stands for the folder of the stage ``name`` of the same unit, ``{task}`` and ``{train_seed}`` for the unit, a name
 from ``offsets`` for ``first + per_train_seed * train_seed``, and one from ``per_task`` for what it holds for the unit's task. A stage needs
 those whose folders it names, and those under ``needs``. An override ``~key`` takes ``key`` out again, for experiments that change a list of
-stages. A stage with ``train_seeds`` exists in the units of those seeds alone.
+stages. A stage with ``train_seeds`` exists in the units of those seeds alone, with none of them nowhere.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def expand(
 
 def of_train_seed(stages: Mapping[str, Mapping[str, Any]], train_seed: int) -> dict[str, Mapping[str, Any]]:
     """Return the stages that a unit of ``train_seed`` has."""
-    return {name: node for name, node in stages.items() if train_seed in (node.get("train_seeds") or [train_seed])}
+    return {name: node for name, node in stages.items() if train_seed in node.get("train_seeds", [train_seed])}
 
 
 def _of_task(name: str, values: Mapping[str, Any], task: str) -> Any:

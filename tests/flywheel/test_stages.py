@@ -43,6 +43,7 @@ def test_what_differs_between_tasks_comes_from_per_task():
 def test_a_stage_may_exist_for_some_training_seeds_only():
     nodes = {"base": {"verb": "v"}, "control": {"verb": "v", "train_seeds": [0], "needs": ["base"]}}
     assert list(stages_of(nodes, train_seeds=(0, 1))) == ["push-0/base", "push-0/control", "push-1/base"]
+    assert list(stages_of({**nodes, "control": {"verb": "v", "train_seeds": []}}, train_seeds=(0, 1))) == ["push-0/base", "push-1/base"]
     with pytest.raises(UserError, match="needs 'control', which is no stage"):
         stages_of({**nodes, "after": {"verb": "v", "needs": ["control"]}}, train_seeds=(1,))
 
