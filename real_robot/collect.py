@@ -68,8 +68,7 @@ def run(
     Episodes are numbered from ``first_seed`` (default: the first of demonstrations or of rollouts); simulated scenes start from it.
     ``image_size`` (height, width) scales pictures, ``gripper`` says (open, closed) of the action named so. A rewind goes back ``rewind_s``
     seconds, and further to a state that the demonstrations in store ``familiar_to`` know. ``lerobot_dir`` gets a LeRobotDataset of it all.
-    ``view`` shows it in Rerun. A finished collection grows when it is asked for more ``episodes``. UserError in one line, also for an
-    emergency stop; the same command goes on.
+    ``view`` shows it in Rerun. The same command goes on after an emergency stop (a UserError), and further when asked for more ``episodes``.
     """
     output_dir = Path(output_dir)
     device, spec = plan_body(robot, fps=fps, image_size=image_size, gripper=gripper)
@@ -80,8 +79,8 @@ def run(
     first = SEED_RANGES[purpose].start if first_seed is None else first_seed
     check_seeds(purpose, range(first, first + episodes))
     inputs = {} if pilot is None else {"policy": pilot.name}
-    config = {"robot": device.name, "task": task, "spec": spec.to_json(), "max_steps": max_steps, "first_seed": first}
-    finished = claim(output_dir, kind="store", inputs=inputs, config={**config, "round": round})
+    config = {"robot": device.name, "task": task, "spec": spec.to_json(), "max_steps": max_steps, "first_seed": first, "round": round}
+    finished = claim(output_dir, kind="store", inputs=inputs, config=config)
     store = _opened(output_dir, spec, episodes, lerobot_dir)
     if finished is not None and finished["episodes"] == episodes:
         _export(store, lerobot_dir, device.name)
@@ -99,7 +98,7 @@ def run(
                 session.go_home(made.home)
     finally:
         _clear(output_dir)
-    return _seal(store, log_of.lines, inputs, {**config, "round": round}, lerobot_dir, device.name)
+    return _seal(store, log_of.lines, inputs, config, lerobot_dir, device.name)
 
 
 def _record_all(session: Session, made: Body, store: EpisodeStore, lines: _Lines, progress, first, episodes, task, round) -> None:
