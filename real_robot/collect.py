@@ -68,7 +68,7 @@ def run(
     Episodes are numbered from ``first_seed`` (default: the first of demonstrations or of rollouts); simulated scenes start from it.
     ``image_size`` (height, width) scales pictures, ``gripper`` says (open, closed) of the action named so. A rewind goes back ``rewind_s``
     seconds, and further to a state that the demonstrations in store ``familiar_to`` know. ``lerobot_dir`` gets a LeRobotDataset of it all.
-    ``view`` shows it in Rerun. The same command goes on after an emergency stop (a UserError), and further when asked for more ``episodes``.
+    ``view`` shows it in Rerun. The same command goes on after an emergency stop (a UserError), and further if asked for more ``episodes``.
     """
     output_dir = Path(output_dir)
     device, spec = plan_body(robot, fps=fps, image_size=image_size, gripper=gripper)
