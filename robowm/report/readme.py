@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ COMPARED = {  # {metric of a pair of policies: (what it is called, decimals)}
     SOLVED: ("steps to success, of the starts that both solved", 1),
 }
 MODEL_METRICS = {"psnr": "PSNR (dB)", "ssim": "SSIM", "lpips": "LPIPS"}
+FOREGROUND = ("psnr_object", "psnr_gripper")  # PSNR of the pixels that show them, a table of their own
 DIGITS = {"psnr": 2, "ssim": 3, "lpips": 4}
 MODEL_ARMS = ("world_model", "base", "robowm", "diffusers", "copy_last", "shuffled_actions")
 MEASURED = (
@@ -82,7 +83,8 @@ def _study(study: Mapping[str, Any]) -> str:
         lines += [f"| {r['task']} | {r['arm']} | {r['value']:.3f} | {r['low']:.3f} to {r['high']:.3f} | {r['n']} |" for r in ranked]
         parts.append("\n".join(lines))
     parts += [part for metric in COMPARED if (part := _compared(study["pairs"], metric))]
-    parts += [part for part in (_models(study["rows"]), _post_trained(study["pairs"]), _measured(study["rows"])) if part]
+    compared = (_post_trained(study["pairs"], metrics) for metrics in (MODEL_METRICS, FOREGROUND))
+    parts += [part for part in (_models(study["rows"]), *compared, _measured(study["rows"])) if part]
     return "\n\n".join(parts)
 
 
@@ -131,15 +133,16 @@ def _measured(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(["| arm | measured | value | 95 % interval | n |", "| --- | --- | --- | --- | --- |", *lines]) if lines else ""
 
 
-def _post_trained(pairs: Sequence[Mapping[str, Any]]) -> str:
-    """Return the differences between world models on the same episodes, and the share of them in which the first is the better one."""
+def _post_trained(pairs: Sequence[Mapping[str, Any]], names: Collection[str]) -> str:
+    """Return the differences between world models in the metrics ``names`` on the same episodes, and the share of them in which the first
+    is the better one."""
     shown = [p for p in pairs if p["b"].rpartition(":")[2] not in CONTROLS and p["metric"].endswith("@mean")]
-    metrics = list(dict.fromkeys(p["metric"] for p in shown if p["metric"].partition("/")[0] in MODEL_METRICS))
+    metrics = list(dict.fromkeys(p["metric"] for p in shown if p["metric"].partition("/")[0] in names))
     if not metrics:
         return ""
     lines = [f"| task | world model, same episodes | {' | '.join(m.removesuffix('@mean') for m in metrics)} |"]
     lines.append("| --- " * (2 + len(metrics)) + "|")
-    for task, a, b in dict.fromkeys((p["task"], p["a"], p["b"]) for p in shown):
+    for task, a, b in dict.fromkeys((p["task"], p["a"], p["b"]) for p in shown if p["metric"] in metrics):
         found = {p["metric"]: p for p in shown if (p["task"], p["a"], p["b"]) == (task, a, b)}
         cells = [f"{p['diff']:+.3f} ({p['low']:+.3f} to {p['high']:+.3f}), won {won_and_lost(p)[0]:.0%}" for p in map(found.get, metrics)]
         lines.append(f"| {task} | {a} - {b} | {' | '.join(cells)} |")

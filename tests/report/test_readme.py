@@ -72,6 +72,12 @@ def test_world_models_stand_beside_each_other_but_not_beside_controls_and_the_be
     assert "| task | world model, same episodes | psnr/external | lpips/external |" in shown
     cells = " | ".join(f"+0.500 (+0.250 to +0.750), won {share}" for share in ("90%", "10%"))  # a higher LPIPS loses
     assert [line for line in shown if "+0.500" in line] == [f"| discs/push | {a} - {b} | {cells} |" for a, b in arms[:3]]
+    masked = [{**told, "a": "rl", "b": "base", "metric": "psnr_object/external@mean"}]
+    shown = tables([{**STUDY, "rows": [], "pairs": [*pairs, *masked]}]).splitlines()
+    below = shown.index("| task | world model, same episodes | psnr_object/external |")
+    assert shown[below + 2] == "| discs/push | rl - base | +0.500 (+0.250 to +0.750), won 90% |" and shown[below + 3 :] == [], (
+        "its own table"
+    )
 
 
 def test_only_what_stands_between_the_markers_changes():

@@ -13,7 +13,7 @@ from robowm.types import Obs
 from sim.metaworld import MetaworldEnv, MetaworldExpert, MetaworldOpenLoop
 from sim.metaworld.person import MetaworldPerson
 
-TASKS = ("drawer_open", "button_press_topdown", "push", "pick_place", "door_open", "drawer_close")
+TASKS = ("drawer_open", "button_press_topdown", "push", "pick_place", "door_open", "drawer_close", "hammer", "peg_insert_side")
 
 
 @pytest.fixture
