@@ -16,12 +16,16 @@ def filtered(steps: Steps) -> Weights:
     return Weights(normalised(raw, steps), {})
 
 
-def shown(steps: Steps) -> Weights:
-    """Cloning of demonstrations and people's steps alone, all alike: what HG-DAgger (Kelly et al., arXiv 1810.02890) trains on."""
+def shown(steps: Steps, *, keeps_total: bool = False) -> Weights:
+    """Cloning of demonstrations and people's steps alone, all alike: what HG-DAgger (Kelly et al., arXiv 1810.02890) trains on.
+
+    With ``keeps_total`` people's steps get the weight that the policy's lose, so that a store keeps its share of a batch's loss.
+    """
     weight = (steps.valid & ((steps.role == Role.DEMO) | (steps.role == Role.HUMAN))).float()
     if not weight.any():
         raise UserError("weighting=shown found neither demonstrations nor steps of people; weigh stores that hold some")
-    return Weights(weight, {"interventions": float((steps.valid & (steps.role == Role.HUMAN)).sum())})
+    numbers = {"interventions": float((steps.valid & (steps.role == Role.HUMAN)).sum())}
+    return Weights(normalised(weight, steps) if keeps_total else weight, numbers)
 
 
 def awr(steps: Steps, *, beta: float = 1.0, cap: float = 20.0) -> Weights:

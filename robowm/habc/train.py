@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -21,7 +21,7 @@ from robowm.artefacts import claim, fingerprint_files, fingerprint_json, read_ar
 from robowm.data.sampler import held_out
 from robowm.data.shares import StoreShare, open_shares
 from robowm.data.store import EpisodeStore
-from robowm.errors import UserError
+from robowm.errors import UserError, nearest
 from robowm.habc.credit import assign, policies_of
 from robowm.habc.critics import CriticLoss, Critics, Target, monte_carlo
 from robowm.habc.states import Encoded, States, StateSampler
@@ -48,6 +48,7 @@ def run(
     margin: int = 10,
     whole_episode: bool = False,
     any_policy: bool = False,
+    outcomes_of: Sequence[str | Path] | None = None,
     holdout: float = 0.2,
     width: int = 64,
     depth: int = 1,
@@ -61,8 +62,10 @@ def run(
     """Train on ``stores`` with the encoder of the finished policy folder ``encoder`` and return what was measured.
 
     Labels follow ``credit.assign``: ``margin`` steps before take-overs are left out, ``whole_episode`` switches the credit rule off, and
-    only episodes of the policy ``encoder`` itself count unless ``any_policy``. ``chunk`` steps make a window, by default as many as the
-    policy executes. ``holdout`` is the share of start seeds whose episodes are only measured on. UserError where nothing is labelled.
+    only episodes of the policy ``encoder`` itself count unless ``any_policy``. ``outcomes_of`` names the stores whose outcomes viability
+    learns from (None: all): where a person rescued whatever was about to fail, only what went well keeps a label, and viability comes out
+    too high. ``chunk`` steps make a window, by default as many as the policy executes. ``holdout`` is the share of start seeds whose
+    episodes are only measured on. UserError where nothing is labelled.
     """
     output_dir = Path(output_dir)
     shares, opened, inputs = open_shares(stores)
@@ -72,12 +75,20 @@ def run(
     rule = {"chunk": chunk, "margin": margin, "whole_episode": whole_episode}
     _check(holdout, **rule)
     network = {"chunk": chunk, "width": width, "depth": depth, "dropout": dropout}
-    config = {"stores": [share.settings() for share in shares], **rule, "any_policy": any_policy, "network": network}
+    outcomes = teaches([str(share.path) for share in shares], outcomes_of)
+    config = {
+        "stores": [share.settings() for share in shares],
+        **rule,
+        "any_policy": any_policy,
+        "outcomes_of": outcomes,
+        "network": network,
+    }
     config |= {"target": named(target), "holdout": holdout, "steps": steps, "optim": asdict(optim), "batch_size": batch_size, "seed": seed}
     if (finished := claim(output_dir, kind=KIND, inputs=inputs, config=config)) is not None:
         return finished["measured"]
     look = partial(encoded, Latents(policy), any_policy=any_policy, **rule)
-    training, measuring = zip(*(look(store, share.only_success, holdout) for share, store in zip(shares, opened, strict=True)), strict=True)
+    seen = (look(store, share, holdout, outcomes=teach) for share, store, teach in zip(shares, opened, outcomes, strict=True))
+    training, measuring = zip(*seen, strict=True)
     weights = [share.share for share in shares]
     states = _labelled(States.of(training, weights, chunk), opened, policy)
     torch.manual_seed(derive_seed(seed))
@@ -106,19 +117,23 @@ def _seal(net: Critics, output_dir: Path, inputs: dict[str, Any], config: dict[s
 
 
 def encoded(
-    latents: Latents, store: EpisodeStore, only_success: bool, holdout: float, *, any_policy: bool, **rule: Any
+    latents: Latents, store: EpisodeStore, share: StoreShare, holdout: float, *, any_policy: bool, outcomes: bool, **rule: Any
 ) -> tuple[list[Encoded], list[Encoded]]:
-    """Return the episodes of ``store`` that count, with what they may teach: those to train on and those to measure on."""
+    """Return the episodes of ``store`` that count, with what they may teach: those to train on and those to measure on.
+
+    Without ``outcomes`` none of their steps has a viability label.
+    """
     policy = latents.policy
     policy.check(store.spec.to_json())
     aside = held_out(store.metas, holdout)
     found: tuple[list[Encoded], list[Encoded]] = ([], [])
     for i, meta in enumerate(store.metas):
-        if (only_success and meta.success != 1) or meta.length == 0:
+        if (share.only_success and meta.success != 1) or meta.length == 0:
             continue
         episode = store.episode(i, cameras=list(policy.inputs.cameras))
         own = any_policy or str(meta.source.policy).startswith(policy.weights)
         credit = assign(meta, episode.controller, episode.segment, episode.reward, own=own, **rule)
+        credit = credit if outcomes else replace(credit, outcome=np.full_like(credit.outcome, np.nan))
         found[int(aside[i])].append((latents.of_episode(episode), credit))
     return found
 
@@ -177,6 +192,14 @@ def named(function: Any) -> dict[str, Any]:
     """Return where ``function``, or the one behind a partial of it, is found, and its settings: as JSON for a record."""
     inner = getattr(function, "func", function)
     return {"_target_": f"{inner.__module__}.{inner.__qualname__}", **getattr(function, "keywords", {})}
+
+
+def teaches(paths: Sequence[str], named: Sequence[str | Path] | None) -> list[bool]:
+    """Return for each of the stores ``paths`` whether its outcomes count: all do, or the ``named`` ones, which must be among them."""
+    chosen = paths if named is None else [str(path) for path in named]
+    if unknown := [path for path in chosen if path not in paths]:
+        raise UserError(f"outcomes_of names {unknown[0]}, which is none of the stores; {nearest(unknown[0], paths)}")
+    return [path in chosen for path in paths]
 
 
 def _check(holdout: float, chunk: int, margin: int, whole_episode: bool) -> None:

@@ -104,6 +104,7 @@ def test_shown_is_demonstrations_and_people_alone_and_alike():
     assert shown(steps(roles)).weight.tolist() == [1, 0, 0, 1, 0]
     with pytest.raises(UserError, match="neither demonstrations nor"):
         shown(steps([Role.SUCCESS]))
+    assert shown(steps(roles), keeps_total=True).weight.tolist() == [1, 0, 0, 4, 0], "a store of four steps keeps its total"
 
 
 def test_a_rival_without_its_critic_names_the_verb():

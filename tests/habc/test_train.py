@@ -144,6 +144,21 @@ def test_outcomes_of_another_policy_do_not_count_unless_asked_for(base, tmp_path
     assert run(output_dir=tmp_path / "any", any_policy=True, **options)["labelled_steps"] == 80
 
 
+def test_viability_learns_from_the_stores_that_are_named_and_efficiency_from_all(base, tmp_path):
+    rollouts, watched = EpisodeStore.open(base / "rollouts"), EpisodeStore.create(tmp_path / "watched", fake_spec())
+    for i in range(1, 10, 2):  # what was about to fail was rescued: successes alone are left
+        watched.append(rollouts.episode(i))
+    stores = [{"path": rollouts.path}, {"path": watched.path}]
+    options = {"encoder": base / "base", "stores": stores, "steps": 1, "holdout": 0.0, "device": "cpu"}
+    every = run(output_dir=tmp_path / "every", **options)
+    some = run(output_dir=tmp_path / "some", outcomes_of=[rollouts.path], **options)
+    assert some["labelled_steps"] == 8 * 20 + 2 * 4 and every["labelled_steps"] == some["labelled_steps"] + 4 * 20 + 4
+    assert some["successes"] == every["successes"] == 10
+    assert read_artefact(tmp_path / "some")["config"]["outcomes_of"] == [True, False]
+    with pytest.raises(UserError, match="outcomes_of names elsewhere, which is none of the stores"):
+        run(output_dir=tmp_path / "none", outcomes_of=["elsewhere"], **options)
+
+
 def test_weights_lie_beside_each_store_and_reach_training(base, critics, tmp_path):
     stores = [{"path": base / "demos"}, {"path": base / "rollouts"}]
     found = weigh(stores=stores, critics=critics, output_dir=tmp_path / "habc", weighting=habc, name="habc", margin=5, device="cpu")
