@@ -1,4 +1,7 @@
-"""How often an episode goes wrong and comes right again: set-backs of the way to the goal that are made good. Pure numpy.
+"""How often a policy gets stuck and comes past it by itself, which is what RaC wants to teach (arXiv 2509.07953). Pure numpy.
+
+Stuck is what a person would take over from (robowm.habc.takeover.Stuck). A scripted expert that walks around a cube counts too now and then
+(on the tabletop 0 to .28 an episode), so compare policies, and with the expert's own rate.
 
 ``way`` f64 [T + 1] is the distance that is left (metres) at each observation of an episode.
 """
@@ -22,14 +25,17 @@ class Watcher(Protocol):
         ...
 
 
-def recoveries(way: np.ndarray, rise: float) -> int:
-    """Return how many times ``way`` rose by ``rise`` above the least so far and then fell below that least."""
-    count, least, most = 0, way[0], way[0]
+def recoveries(way: np.ndarray, patience: int, gain: float) -> int:
+    """Return how many times ``way`` did not fall by ``gain`` for ``patience`` steps or more and then fell after all, until it first is 0."""
+    count, since, least = 0, 0, way[0]
     for now in way[1:]:
-        if now < least:
-            count += most - least >= rise
-            least = most = now
-        most = max(most, now)
+        if least <= 0:
+            break
+        if now < least - gain:
+            count += since >= patience
+            least, since = now, 0
+        else:
+            since += 1
     return int(count)
 
 
@@ -38,13 +44,18 @@ class Recoveries:
     """The recoveries of an episode, as a measure of ``evaluate`` (``measures={recoveries: ...}``)."""
 
     person: Watcher  # who sees how far the goal is
-    rise: float = 0.02
+    patience: int = 14  # steps without progress
+    gain: float = 0.004  # metres that count as progress
 
     def __post_init__(self) -> None:
-        if not self.rise > 0:
-            raise UserError(f"measures.recoveries.rise={self.rise}; it must be above 0 metres")
+        if self.patience < 1 or self.gain < 0:
+            raise UserError(f"measures.recoveries: patience={self.patience}, gain={self.gain}; at least 1 step and 0 metres")
 
     def __call__(self, episode: Episode) -> float:
         """Return the number of recoveries."""
         truth = None if episode.environment_state is None else episode.environment_state[:, None]
-        return float(recoveries(self.person.way(Obs({}, episode.state[:, None], truth, (episode.task,) * (len(episode) + 1))), self.rise))
+        return float(
+            recoveries(
+                self.person.way(Obs({}, episode.state[:, None], truth, (episode.task,) * (len(episode) + 1))), self.patience, self.gain
+            )
+        )

@@ -94,7 +94,7 @@ class Guided:
 
 @dataclass(frozen=True)
 class Recovering:
-    """An evaluated policy: how often it came right after a set-back, and how often it succeeded."""
+    """An evaluated policy: how often it came past being stuck, and how often it succeeded."""
 
     task: str
     arm: str

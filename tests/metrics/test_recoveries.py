@@ -1,4 +1,4 @@
-"""A recovery is a set-back that is made good."""
+"""A recovery is being stuck and coming past it without help."""
 
 import numpy as np
 import pytest
@@ -12,15 +12,18 @@ from robowm.metrics.recoveries import Recoveries, recoveries
     ("way", "count"),
     [
         ([5, 4, 3, 2, 1, 0], 0),  # straight there
-        ([5, 3, 4, 5, 2, 0], 1),  # back by 2, and past where it was
-        ([5, 3, 4, 5, 4], 0),  # never made good
-        ([5, 3, 3.5, 2, 2.5, 1], 0),  # too small to count
-        ([5, 3, 5, 2, 4, 1], 2),
-        ([5, 3, 4, 3.5, 4.5, 3, 2], 1),  # one set-back in two steps, good only once it is past 3
+        ([5, 3, 3, 3, 2, 0], 0),  # two steps of rest, three are wanted
+        ([5, 3, 3, 3, 3, 2, 0], 1),
+        ([5, 3, 4, 5, 4, 2, 0], 1),  # set back and past it
+        ([5, 3, 2.95, 2.9, 2.95, 2, 0], 1),  # creeping is no progress
+        ([5, 3, 2.9, 2.8, 2.7, 0], 0),  # ... until it adds up to some
+        ([5, 3, 4, 5, 4, 4], 0),  # never past it
+        ([5, 3, 3, 3, 3, 2, 2, 2, 2, 0], 2),
+        ([5, 0, 3, 3, 3, 3, 2], 0),  # after the goal nothing counts
     ],
 )
-def test_set_backs_that_are_made_good_are_counted(way, count):
-    assert recoveries(np.array(way, float), rise=1.0) == count
+def test_being_stuck_and_coming_past_it_is_counted(way, count):
+    assert recoveries(np.array(way, float), patience=3, gain=0.25) == count
 
 
 def test_an_episode_is_seen_by_a_person():
@@ -29,6 +32,7 @@ def test_an_episode_is_seen_by_a_person():
             assert obs.state.shape == (11, 1, 5)
             return np.array([5, 4, 3, 5, 5, 2, 1, 1, 1, 1, 0.0])
 
-    assert Recoveries(Sees(), rise=1.0)(fake_episode(fake_spec(), 10)) == 1.0
-    with pytest.raises(UserError, match=r"rise=0"):
-        Recoveries(Sees(), rise=0)
+    assert Recoveries(Sees(), patience=2)(fake_episode(fake_spec(), 10)) == 2.0
+    assert Recoveries(Sees())(fake_episode(fake_spec(), 10)) == 0.0
+    with pytest.raises(UserError, match=r"patience=0"):
+        Recoveries(Sees(), patience=0)
