@@ -26,7 +26,7 @@ class Watcher(Protocol):
 
 
 def recoveries(way: np.ndarray, patience: int, gain: float) -> int:
-    """Return how many times ``way`` did not fall by ``gain`` for ``patience`` steps or more and then fell after all, until it first is 0."""
+    """Return how often ``way`` did not fall by ``gain`` for ``patience`` steps or more and then fell after all, until it first is 0."""
     count, since, least = 0, 0, way[0]
     for now in way[1:]:
         if least <= 0:
