@@ -305,6 +305,23 @@ def test_a_wheel_finds_the_configs_inside_the_package(tmp_path, monkeypatch):
     assert config_folder() == Path(package / "configs")
 
 
+def test_what_a_stage_is_to_make_reaches_its_verb_unmade(monkeypatch, tmp_path):
+    from robowm.apps.flywheel import APP
+    from robowm.apps.harness import launch
+    from robowm.flywheel import loop
+
+    given = {}
+
+    @functools.wraps(loop.run)
+    def seen(**arguments):
+        given.update(arguments)
+
+    monkeypatch.setattr(loop, "run", seen)
+    assert launch(APP, ["experiment=rac", f"output_dir={tmp_path}"]) in (0, None)
+    watcher = given["stages"]["evaluate_base"]["overrides"]["measures"]["recoveries"]["person"]
+    assert watcher["_target_"] == "sim.experts.person.TabletopPerson" and watcher["task"] == "{task}"
+
+
 @pytest.mark.parametrize("experiment", ["world_model_discs", "world_model_tabletop", "world_model_metaworld"])
 def test_the_windows_that_the_documents_name_are_the_configs_ones(experiment):
     from robowm.rl.experience import Sampling

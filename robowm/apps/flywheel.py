@@ -10,6 +10,7 @@ APP = App(
     "flywheel",
     "robowm.flywheel.loop:run",
     helpers=("device", "tracking", "study", "command_line", "arms", "pairs", "notes", "subject"),
+    nodes=("stages", "final"),  # what they start makes the objects
     claims=False,
 )
 
