@@ -25,6 +25,7 @@ class States:
     latent: np.ndarray  # f32 [M, D]
     judged: np.ndarray  # int64 [J]
     outcome: np.ndarray  # f32 [J], 1 or 0
+    ahead: np.ndarray  # bool [J], the goal has not held yet
     judged_odds: np.ndarray  # f64 [J], how often each is drawn, in sum 1
     timed: np.ndarray  # int64 [K]
     togo: np.ndarray  # f32 [K], chunks until success
@@ -52,6 +53,7 @@ class States:
             latent=np.concatenate(latents),
             judged=row[judged],
             outcome=outcome[judged],
+            ahead=joined("togo")[judged] > 0,
             judged_odds=odds(store[judged], shares),
             timed=row[timed],
             togo=(joined("togo")[timed] / chunk).astype(np.float32),

@@ -105,6 +105,7 @@ def run(
     ).cpu()
     successes = sum(bool(credit.timed.any()) for episodes in training for _, credit in episodes)
     measured = measure(net, States.of(measuring, weights, chunk) if any(map(len, measuring)) else None)
+    measured["stores"] = [_of_store(measure(net, States.of([own], [1.0], chunk) if own else None)) for own in measuring]
     measured |= {"auc_training": measure(net, states)["auc"], "labelled_steps": len(states.judged), "successes": successes}
     _seal(net, output_dir, inputs, config, encoder=str(encoder), measured=measured)
     return measured
@@ -141,16 +142,21 @@ def encoded(
 @torch.no_grad()
 def measure(net: Critics, states: States | None) -> dict[str, Any]:
     """Return ranking (AUC) and calibration (ECE, reliability) of viability per step, and for efficiency the correlation with the steps to
-    go as they came out and the mean error in steps. None where there is nothing to measure on."""
-    names = ("auc", "ece", "correlation", "error_steps")
+    go as they came out and the mean error in steps. None where there is nothing to measure on.
+
+    ``auc_ahead`` leaves out the steps after the goal first held, where a success is plain to see.
+    """
+    names = ("auc", "auc_ahead", "ece", "correlation", "error_steps")
     if states is None:
         return dict.fromkeys(names) | {"held_out_steps": 0}
     net.eval()
     found: dict[str, Any] = dict.fromkeys(names) | {"held_out_steps": len(states.judged)}
     if len(states.judged):
         probability = torch.sigmoid(net(torch.from_numpy(states.latent[states.judged]))[0]).numpy()
-        bins = reliability(probability, states.outcome > 0.5)
-        found |= {"auc": _plain(auc(probability, states.outcome > 0.5)), "ece": bins.expected_calibration_error}
+        succeeds = states.outcome > 0.5
+        bins = reliability(probability, succeeds)
+        found |= {"auc": _plain(auc(probability, succeeds)), "ece": bins.expected_calibration_error}
+        found["auc_ahead"] = _plain(auc(probability[states.ahead], succeeds[states.ahead]))
         found["reliability"] = {
             "predicted": [_plain(x) for x in bins.predicted],
             "observed": [_plain(x) for x in bins.observed],
@@ -162,6 +168,11 @@ def measure(net: Critics, states: States | None) -> dict[str, Any]:
         varied = togo.std() > 0 and states.togo.std() > 0
         found["correlation"] = float(np.corrcoef(togo, states.togo)[0, 1]) if varied else None
     return found
+
+
+def _of_store(measured: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is told of one store's held-out episodes."""
+    return {name: measured[name] for name in ("auc", "auc_ahead", "ece", "held_out_steps")}
 
 
 def load_critics(path: Path | str, encoder: Path | str | None = None, device: str = "auto") -> tuple[Critics, Latents, dict[str, Any]]:

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CRITICS, WEIGHTS, RECOVERIES = "critics", "weights", "recoveries"
-TRUST = {"auc": "auc/viability", "ece": "ece/viability", "correlation": "correlation/efficiency", "error_steps": "error_steps/efficiency"}
+TRUST = {
+    "auc": "auc/viability",
+    "auc_ahead": "auc/viability@ahead",  # before the goal first held
+    "ece": "ece/viability",
+    "correlation": "correlation/efficiency",
+    "error_steps": "error_steps/efficiency",
+}
 LEFT = ("effective_share", "dropped", "saturated", "clipped", "mean_gate", "improved")  # of weights
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
 SIZE = (4.2, 3.2)  # inches

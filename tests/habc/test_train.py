@@ -11,7 +11,7 @@ from robowm.data.fake import fake_episode, fake_spec
 from robowm.data.sidecar import read_sidecar, write_sidecar
 from robowm.data.store import EpisodeStore
 from robowm.errors import UserError
-from robowm.habc.credit import Credit
+from robowm.habc.credit import NEVER, Credit
 from robowm.habc.critics import CriticLoss, Critics, bootstrap, monte_carlo
 from robowm.habc.rivals import iwr
 from robowm.habc.states import States, StateSampler
@@ -59,6 +59,22 @@ def test_critics_learn_who_succeeds_and_how_soon(target, chunk, tmp_path):
     found = measure(net, states(range(100, 106), chunk))
     assert found["auc"] == 1.0 and found["ece"] < 0.1 and found["correlation"] > 0.95
     assert found["error_steps"] < 4 and found["held_out_steps"] == 240
+
+
+def test_steps_after_the_goal_do_not_help_to_rank_what_is_still_ahead():
+    def episode(success):  # which only shows once the goal holds, half-way
+        latent, credit = line(20, success, 0)
+        latent[:, 1] = success * (np.arange(21) >= 10)
+        return latent[:, 1:2], replace(credit, togo=np.maximum(10 - np.arange(20), 0) if success else np.full(20, NEVER))
+
+    class Seen(torch.nn.Module):
+        chunk = CHUNK
+
+        def forward(self, latent):
+            return latent[:, 0], -latent[:, 0]
+
+    found = measure(Seen(), States.of([[episode(0.0), episode(1.0)]], [1.0], CHUNK))
+    assert found["auc"] == pytest.approx(0.75) and found["auc_ahead"] == pytest.approx(0.5)
 
 
 def test_the_bootstrapped_target_is_the_cost_of_the_window_and_the_estimate_behind_it():
@@ -126,6 +142,7 @@ def test_the_artefact_says_how_far_critics_can_be_trusted(base, critics):
     record = read_artefact(critics, "critics")
     found = record["measured"]
     assert {"auc", "ece", "reliability", "correlation", "auc_training"} <= found.keys() and 0 <= found["ece"] <= 1
+    assert sum(store["held_out_steps"] for store in found["stores"]) == found["held_out_steps"]
     # 8 whole episodes and 4 steps after each of two take-overs
     assert found["labelled_steps"] + found["held_out_steps"] == 8 * 20 + 2 * 4 and found["held_out_steps"] > 0
     assert record["network"]["chunk"] == 8 and record["inputs"]["policy"].startswith("state-")
