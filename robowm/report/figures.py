@@ -288,7 +288,7 @@ def _draw_task(part: SubFigure, results: Mapping[str, Any], task: str, title: st
     pairs = pairs_of(results, task=task, metric="success")
     left, right = part.subplots(1, 2) if pairs else (part.subplots(), None)
     draw_arms(left, rows, "success")
-    left.set_title(f"{title}, {max(row['n'] for row in rows.values()):,} starts")
+    left.set_title(f"{title}, {max(row['n'] for row in rows.values()):,} episodes")
     if right is not None:
         draw_pairs(right, pairs, "success", slots=len(rows) / 1.5)
         right.set_title("Paired differences")
